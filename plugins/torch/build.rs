@@ -1,4 +1,4 @@
-//! Tells the program where libtorch lay when it was built, and to look for it in `libtorch/lib` beside itself before that.
+//! Sets the library path of the program: `libtorch/lib` in its own folder, then the path of libtorch at build time.
 
 fn main() {
     println!("cargo:rerun-if-env-changed=LIBTORCH");

@@ -29,8 +29,8 @@ fn a_plugin_is_run_alone() {
     let file = shipped("dyck");
     let run = |more: &[&str]| plugin(&[&["run", file.to_str().unwrap()], more].concat());
     let (code, out, _) = run(&["--count", "3", "--config", r#"{"kinds": 1, "min_pairs": 2, "max_pairs": 2}"#]);
-    assert_eq!((code, out.lines().count()), (Some(0), 5), "{out}");
-    let first = out.lines().nth(1).unwrap_or_default();
+    assert_eq!((code, out.lines().count()), (Some(0), 6), "{out}");
+    let first = out.lines().nth(2).unwrap_or_default();
     assert_eq!(first.chars().filter(|c| "()".contains(*c)).count(), 4, "{out}");
     let (code, _, errors) = run(&["--config", r#"{"kinds": 9}"#]);
     assert_eq!(code, Some(2));

@@ -1,4 +1,4 @@
-//! A Slurm cluster of two nodes on this machine, with configuration and daemons of its own that end with the test.
+//! A Slurm cluster of two nodes on this machine, with its own configuration and daemons, which end with the test.
 
 use std::fs;
 use std::net::TcpListener;

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use cluster::{Cluster, wait_for};
 
-/// A server on a store of its own, which ends with the test.
+/// A server with its own store. It ends with the test.
 struct Server<'a> {
     cluster: &'a Cluster,
     home: tempfile::TempDir,
@@ -23,7 +23,7 @@ struct Server<'a> {
     url: String,
 }
 
-/// `assay ARGS` with a store of its own on the login node of a cluster.
+/// `assay ARGS` with its own store on the login node of a cluster.
 fn command(cluster: &Cluster, home: &Path, args: &[&str]) -> Command {
     let mut command = assay();
     // What follows `--` belongs to the cluster.

@@ -1,4 +1,4 @@
-//! What the core waits for: at most one moment for each thing waited for, found by either.
+//! //! The deadlines of the core: at most one moment for each item, indexed by item and by moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,22 +6,22 @@ use crate::ids::{AttemptId, RunId, TaskId, WorkerId};
 use crate::run::ClassIx;
 use crate::time::Millis;
 
-/// What is due at a moment.
+/// What is due at a deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Deadline {
-    /// The worker is given up.
+    /// The worker's lease expires.
     Lease(WorkerId),
-    /// The last word to the worker about this attempt is said again.
+    /// The unacknowledged message to the worker about this attempt is sent again.
     Resend(AttemptId),
-    /// The live attempt has had its time and its grace.
+    /// The timeout and grace period of the live attempt have passed.
     Attempt(AttemptId),
-    /// The task is ready again.
+    /// The task's backoff ends.
     BackOff(TaskId),
-    /// The ready tasks of this class fail, since no worker could ever run them.
+    /// The ready tasks of this class fail, since no worker can run them.
     Stranded(RunId, ClassIx),
 }
 
-/// The deadlines, soonest first.
+/// The deadlines, earliest first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Deadlines {
     by_moment: BTreeSet<(Millis, Deadline)>,
@@ -29,21 +29,21 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    /// Waits until `at`, and no longer until whatever it was before.
+    /// Sets the deadline to `at`, replacing an earlier value.
     pub(crate) fn set(&mut self, deadline: Deadline, at: Millis) {
         self.clear(deadline);
         self.by_cause.insert(deadline, at);
         self.by_moment.insert((at, deadline));
     }
 
-    /// No longer waits for this.
+    /// Removes the deadline.
     pub(crate) fn clear(&mut self, deadline: Deadline) {
         if let Some(at) = self.by_cause.remove(&deadline) {
             self.by_moment.remove(&(at, deadline));
         }
     }
 
-    /// Takes out one that is due.
+    /// Removes and returns a deadline that is due.
     pub(crate) fn pop_due(&mut self, now: Millis) -> Option<Deadline> {
         let &(at, deadline) = self.by_moment.first()?;
         (at <= now).then(|| {
@@ -52,22 +52,22 @@ impl Deadlines {
         })
     }
 
-    /// The soonest moment.
+    /// The earliest deadline.
     pub(crate) fn next(&self) -> Option<Millis> {
         self.by_moment.first().map(|&(at, _)| at)
     }
 
-    /// When this is due, if it is waited for.
+    /// When this is due, if it is set.
     pub(crate) fn at(&self, deadline: Deadline) -> Option<Millis> {
         self.by_cause.get(&deadline).copied()
     }
 
-    /// All of them, soonest first.
+    /// All deadlines, earliest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Millis, Deadline)> + '_ {
         self.by_moment.iter().copied()
     }
 
-    /// Whether the two views agree.
+    /// Whether both indices agree.
     pub(crate) fn consistent(&self) -> bool {
         self.by_moment.len() == self.by_cause.len()
             && self.by_moment.iter().all(|&(at, deadline)| self.at(deadline) == Some(at))

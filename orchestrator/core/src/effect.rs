@@ -1,4 +1,4 @@
-//! What the driver is to do: the one closed list of the core's outputs.
+//! The outputs of the core, as one closed enum.
 
 use assay_protocol::Failure;
 
@@ -7,7 +7,7 @@ use crate::ids::{AttemptId, JobIx, RunId, TaskId, WorkerId};
 use crate::plan::Resource;
 use crate::task::TaskState;
 
-/// Something to do, or to tell. In the order in which they came about.
+/// Something that the driver must do or report. Effects are in the order in which they were caused.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Evaluate the task's config, ask the cache, and answer with [`Event::TaskResolved`](crate::Event::TaskResolved).
@@ -15,54 +15,54 @@ pub enum Effect {
         /// The task.
         task: TaskId,
     },
-    /// Decide what tasks a job has, whose cells depend on results: every task of the jobs that it awaits is in a final state.
-    /// Answer with [`Event::JobsExpanded`](crate::Event::JobsExpanded), and with at least one task, which may then be skipped or fail.
+    /// Compute the tasks of a job whose cells depend on results: every task of the jobs that it awaits is in a final state. Answer
+    /// with [`Event::JobsExpanded`](crate::Event::JobsExpanded), and with at least one task, which may then be skipped or fail.
     Expand {
         /// The run.
         run: RunId,
         /// The job.
         job: JobIx,
     },
-    /// Have the worker begin an attempt. May be said again until it is answered: a worker that knows the attempt
-    /// repeats its last word about it ([`AttemptStarted`](crate::Event::AttemptStarted) or
-    /// [`AttemptEnded`](crate::Event::AttemptEnded)) and begins nothing.
+    /// Have the worker start an attempt. May be repeated until it is answered: a worker that knows the attempt repeats
+    /// its latest report about it ([`AttemptStarted`](crate::Event::AttemptStarted) or
+    /// [`AttemptEnded`](crate::Event::AttemptEnded)) and starts nothing.
     Start {
         /// The attempt.
         attempt: AttemptId,
-        /// Where.
+        /// The worker that runs it.
         worker: WorkerId,
-        /// Which of the task's variants.
+        /// The index of the task's variant.
         variant: usize,
-        /// That variant: what the attempt may use.
+        /// That variant: the resources that the attempt may use.
         resource: Resource,
-        /// The device of the backend that it has to itself; `None` where attempts of the backend share what there is.
+        /// The device that the attempt uses exclusively; `None` if attempts share the backend's devices.
         device: Option<u32>,
     },
-    /// Have the worker end an attempt. May be said again until [`Event::AttemptEnded`](crate::Event::AttemptEnded) comes;
-    /// a worker that does not know the attempt says that it ended, and refuses to begin it later.
+    /// Have the worker end an attempt. May be repeated until [`Event::AttemptEnded`](crate::Event::AttemptEnded) arrives;
+    /// a worker that does not know the attempt reports that it ended, and refuses to start it later.
     Stop {
         /// The attempt.
         attempt: AttemptId,
-        /// Where it runs.
+        /// The worker that runs it.
         worker: WorkerId,
-        /// Why.
+        /// The reason.
         reason: StopReason,
     },
-    /// The worker was given up: tell it, if it can be reached, to end all of its attempts and to join under a new
-    /// number. May be said again each time that it is heard of.
+    /// The worker's lease expired: tell it, if it can be reached, to end all of its attempts and to join under a new
+    /// number. May be repeated whenever a message from it arrives.
     Dismiss {
         /// The worker.
         worker: WorkerId,
     },
-    /// A live attempt is over, as far as its task goes; nothing of it is accepted from here on. Comes exactly once for
-    /// every attempt that was started, also where it was given up with its worker and no `AttemptEnded` ever comes.
+    /// The live attempt of a task ended, and nothing from it is accepted any more. Emitted exactly once for every
+    /// attempt that was started, even if its worker was lost and `AttemptEnded` never arrives.
     AttemptOver {
         /// The attempt.
         attempt: AttemptId,
-        /// How.
+        /// How it ended.
         outcome: AttemptStatus,
     },
-    /// A task is in another state. (That one more of its needs is finished is not told.)
+    /// A task changed its state. (A change of the number of its unfinished needs is not reported.)
     TaskChanged {
         /// The task.
         task: TaskId,
@@ -73,7 +73,7 @@ pub enum Effect {
     RunEnded {
         /// The run.
         run: RunId,
-        /// How.
+        /// How it ended.
         outcome: RunOutcome,
     },
 }
@@ -85,20 +85,20 @@ pub enum StopReason {
     Cancelled,
     /// Another task of its job failed, and the job is `fail_fast`.
     FailFast,
-    /// It ran past its timeout, and the worker has not ended it.
+    /// Its timeout passed, and the worker has not ended it.
     TimedOut,
 }
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunOutcome {
-    /// No task failed or was cancelled, but for failures that `continue_on_error` tolerates.
+    /// No task failed or was cancelled, except for failures that `continue_on_error` tolerates.
     Succeeded,
-    /// Some task failed.
+    /// A task failed.
     Failed,
     /// It was cancelled before every task was done.
     Cancelled,
-    /// Its plan was refused, and nothing was done.
+    /// Its plan was refused, and no task ran.
     Rejected {
         /// The plan's problem.
         message: String,
@@ -106,7 +106,7 @@ pub enum RunOutcome {
 }
 
 impl AttemptStatus {
-    /// The failure, if it is one.
+    /// The failure, if the outcome is one.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match self {

@@ -1,4 +1,4 @@
-//! What can happen: the one closed list of the core's inputs.
+//! The inputs of the core, as one closed enum.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,56 +11,56 @@ use crate::settings::Settings;
 
 /// Something that happened.
 ///
-/// No event is an error, whenever it comes: one about something unknown, finished or superseded changes nothing. So a
-/// message may be lost, doubled, late or out of order.
+/// No event is an error, whenever it arrives: an event about something unknown, finished or superseded changes nothing.
+/// So a message may be lost, duplicated, late or out of order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// The durations change. The first entry of a journal, unless [`Settings::default`] is meant.
+    /// The durations change. This is the first entry of a journal unless it uses [`Settings::default`].
     Configured {
-        /// From now on.
+        /// The new durations.
         settings: Settings,
     },
-    /// A run begins. With embedded workers, let them join first: tasks for which there is no worker fail at once then.
+    /// A run is submitted. With embedded workers, let them join first: tasks without a possible worker fail immediately.
     RunSubmitted {
         /// Its number; a second submission under the same number is ignored.
         run: RunId,
-        /// What it is to do. A plan that [`RunPlan::validate`] refuses ends at once as rejected.
+        /// Its tasks and jobs. A plan that [`RunPlan::validate`] refuses ends immediately as rejected.
         plan: RunPlan,
     },
-    /// A person gives a run up.
+    /// A user cancels a run.
     CancelRun {
         /// The run.
         run: RunId,
     },
-    /// A worker is there, holding no attempts. Counts as a heartbeat if it is there already.
+    /// A worker joined and holds no attempts. Counts as a heartbeat if it is already known.
     WorkerJoined {
         /// A number that was never used before: see [`Orchestrator::next_worker`](crate::Orchestrator::next_worker).
         worker: WorkerId,
-        /// What it has to offer.
+        /// The resources that it offers.
         capacity: Capacity,
     },
-    /// A worker is gone for good, and every process that it had with it. A connection that broke is not that: its lease
+    /// A worker and all of its processes are gone permanently. A broken connection does not cause this event: the lease
     /// decides.
     WorkerLeft {
         /// The worker.
         worker: WorkerId,
     },
-    /// A worker is to begin nothing new, or may begin again. What runs on it is not affected.
+    /// A worker must not start new attempts, or may start them again. Its running attempts are not affected.
     WorkerClosed {
         /// The worker.
         worker: WorkerId,
         /// Whether it is closed from now on.
         closed: bool,
     },
-    /// What runs of other cores take of a worker, or are about to take: attempts begin only in the rest.
+    /// The resources of a worker that runs of other cores use, or are about to use: attempts start only in the rest.
     WorkerShared {
         /// The worker.
         worker: WorkerId,
-        /// Replaces what was known before.
+        /// Replaces the previous value.
         elsewhere: Elsewhere,
     },
-    /// A run begins no attempts until it is resumed. Attempts under way are not affected.
+    /// A run starts no attempts until it is resumed. Running attempts are not affected.
     RunPaused {
         /// The run.
         run: RunId,
@@ -76,26 +76,26 @@ pub enum Event {
     TaskResolved {
         /// The task.
         task: TaskId,
-        /// What came of it.
+        /// The result.
         resolution: Resolution,
     },
-    /// The answer to [`Effect::Expand`](crate::Effect::Expand): what tasks some jobs have. They stand behind all others, in this
-    /// order. An answer that fits no job which waits for its tasks, or whose tasks do not fit the plan, changes nothing.
+    /// The answer to [`Effect::Expand`](crate::Effect::Expand): the tasks of some jobs. They are appended in this order. An
+    /// answer for a job that does not wait for its tasks, or with tasks that do not fit the plan, changes nothing.
     JobsExpanded {
         /// The run.
         run: RunId,
-        /// The job that was asked for, and jobs whose tasks follow from its tasks.
+        /// The requested job, and jobs whose tasks depend on its tasks.
         jobs: Vec<JobIx>,
         /// All tasks of these jobs.
         tasks: Vec<TaskPlan>,
     },
-    /// A worker has begun an attempt: the answer to [`Effect::Start`](crate::Effect::Start). Its timeout counts from here.
+    /// A worker has started an attempt: the answer to [`Effect::Start`](crate::Effect::Start). Its timeout counts from this event.
     AttemptStarted {
         /// The attempt.
         attempt: AttemptId,
     },
-    /// A worker holds an attempt back until there is room on its machine, which it does not have to itself. The time that
-    /// the attempt may take does not count meanwhile.
+    /// A worker delays an attempt until its machine, which it shares, has free resources. The timeout of the attempt does
+    /// not count meanwhile.
     AttemptQueued {
         /// The attempt.
         attempt: AttemptId,
@@ -105,18 +105,18 @@ pub enum Event {
         /// The attempt.
         attempt: AttemptId,
     },
-    /// An attempt is over, and its process gone. Take in its artifacts before applying this.
+    /// An attempt ended, and its process has exited. Store its artifacts before applying this event.
     AttemptEnded {
         /// The attempt.
         attempt: AttemptId,
         /// How it ended.
         outcome: AttemptStatus,
     },
-    /// Nothing but the passing of time; due when [`Orchestrator::next_deadline`](crate::Orchestrator::next_deadline) says.
+    /// Only time has passed; due at the moment that [`Orchestrator::next_deadline`](crate::Orchestrator::next_deadline) returns.
     Tick,
 }
 
-/// What became of a task whose needs are all there, before it takes a worker.
+/// The result of resolving a task whose needs are met, before it is assigned to a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resolution {
@@ -124,14 +124,14 @@ pub enum Resolution {
     Cached,
     /// It has to run.
     Runnable,
-    /// Its condition does not hold.
+    /// Its condition is false.
     Skipped {
-        /// Why, in a lower-case fragment.
+        /// The reason, as a lower-case fragment.
         reason: String,
     },
     /// Its config cannot be resolved; the task fails with the class `step`.
     Invalid {
-        /// Why, in a lower-case fragment.
+        /// The reason, as a lower-case fragment.
         message: String,
     },
 }
@@ -140,17 +140,17 @@ pub enum Resolution {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptStatus {
-    /// It did what was asked, and its outputs are taken in.
+    /// It succeeded, and its outputs are stored.
     Succeeded,
-    /// It did not.
+    /// It failed.
     Failed(Failure),
 }
 
-/// What a worker has to offer.
+/// The resources that a worker offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capacity {
-    /// What people call it.
+    /// Its name for people.
     pub name: String,
     /// Processors.
     pub cpus: u32,
@@ -158,35 +158,35 @@ pub struct Capacity {
     pub memory: u64,
     /// The backends that it has executors for.
     pub backends: BTreeSet<String>,
-    /// How many devices it has of a backend whose attempts take one each, numbered from 0. The attempts of a backend that
-    /// is not named here share what there is, as those of `cpu` do.
+    /// The number of devices of each backend whose attempts use one device each, numbered from 0. The attempts of a
+    /// backend that is not listed share its devices, as those of `cpu` do.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub devices: BTreeMap<String, u32>,
-    /// How many attempts it holds at most at the same time, whatever they take; `None` is without a limit.
+    /// The maximum number of concurrent attempts, whatever they use; `None` means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
-    /// Words that a person gave it, to which tasks can be pinned.
+    /// Labels given by a user, to which tasks can be pinned.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub labels: BTreeSet<String>,
 }
 
-/// What the attempts of other cores take of a worker.
+/// The resources of a worker that attempts of other cores use.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Elsewhere {
-    /// Processors. An exclusive attempt takes all.
+    /// Processors. An exclusive attempt uses all.
     pub cpus: u32,
     /// Memory in bytes.
     pub memory: u64,
-    /// How many attempts these are.
+    /// The number of these attempts.
     pub attempts: u32,
-    /// The devices that they have: backend and number.
+    /// The devices that they use: backend and number.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub devices: BTreeSet<(String, u32)>,
 }
 
 impl Capacity {
-    /// Whether an attempt that takes this could run here if nothing else did.
+    /// Whether an attempt with these requirements could run on this worker if nothing else ran there.
     #[must_use]
     pub fn could_ever_run(&self, resource: &Resource) -> bool {
         self.backends.contains(&resource.backend)

@@ -1,4 +1,4 @@
-//! Identities. A number of one kind cannot stand where another kind is meant.
+//! Typed identifiers: a number of one kind cannot be used as another kind.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,24 +18,24 @@ macro_rules! id {
 }
 
 id!(
-    /// A run: one submission of one workflow. The store hands these out, counting from 1.
+    /// A run: one submission of one workflow. The store assigns these numbers, counting from 1.
     RunId(i64)
 );
 id!(
-    /// A task's place in its run's list of tasks, counting from 0. Needs always point to smaller ones.
+    /// A task's index in its run's list of tasks, from 0. Needs always refer to smaller indices.
     TaskIx(u32)
 );
 id!(
-    /// A job's place in its run's list of jobs, counting from 0.
+    /// A job's index in its run's list of jobs, from 0.
     JobIx(u32)
 );
 id!(
-    /// One life of a worker node, as the server numbers them. A worker that starts again, or that was given up and
-    /// comes back, joins under a number that was never used before.
+    /// One lifetime of a worker node, as numbered by the server. A worker that restarts, or that rejoins after its
+    /// lease expired, joins under a number that was never used before.
     WorkerId(u32)
 );
 id!(
-    /// Which attempt of a task this is, counting from 1. It only grows: the fence against superseded attempts.
+    /// The number of an attempt of a task, from 1. It only increases, and fences superseded attempts.
     Epoch(u32)
 );
 
@@ -44,7 +44,7 @@ id!(
 pub struct TaskId {
     /// The run.
     pub run: RunId,
-    /// The task's place in it.
+    /// The task's index in it.
     pub task: TaskIx,
 }
 
@@ -53,7 +53,7 @@ pub struct TaskId {
 pub struct AttemptId {
     /// The task.
     pub task: TaskId,
-    /// Which attempt of it.
+    /// Its number.
     pub epoch: Epoch,
 }
 

@@ -1,4 +1,4 @@
-//! The journal: every event in the order in which it was applied. Where it is kept is the driver's affair.
+//! The journal: every event in the order in which it was applied. The driver decides where it is stored.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,24 +13,24 @@ use crate::time::Millis;
 pub struct Entry {
     /// Counts from 1 without gaps.
     pub seq: u64,
-    /// When the event was applied, as the driver's clock said.
+    /// When the event was applied, according to the driver's clock.
     pub now: Millis,
     /// What happened.
     pub event: Event,
 }
 
-/// The journal is not whole.
+/// The journal has a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("entry {expected} of the journal is missing: entry {found} stands in its place")]
 pub struct JournalGap {
-    /// The number that had to come.
+    /// The expected number.
     pub expected: u64,
-    /// The number that came.
+    /// The actual number.
     pub found: u64,
 }
 
 impl Orchestrator {
-    /// The journal's next entry. Write it down before applying it: what is not in the journal has not happened.
+    /// The journal's next entry. Store it before applying it: an event that is not in the journal did not happen.
     #[must_use]
     pub fn entry(&self, now: Millis, event: Event) -> Entry {
         Entry { seq: self.applied + 1, now, event }
@@ -39,7 +39,7 @@ impl Orchestrator {
     /// Applies the journal's next entry.
     ///
     /// # Errors
-    /// If it is not the next one; nothing has changed then.
+    /// If it is not the next entry; the state is then unchanged.
     pub fn apply_entry(&mut self, entry: Entry) -> Result<Vec<Effect>, JournalGap> {
         let expected = self.applied + 1;
         if entry.seq != expected {
@@ -49,8 +49,8 @@ impl Orchestrator {
     }
 }
 
-/// The state that a journal leads to: equal to the one that wrote it. Its effects were carried out then, except perhaps
-/// the last ones: see [`Orchestrator::outstanding`].
+/// The state that a journal leads to: equal to the state of its writer. Its effects were already performed, except
+/// perhaps the last ones: see [`Orchestrator::outstanding`].
 ///
 /// # Errors
 /// If an entry is missing or out of place.

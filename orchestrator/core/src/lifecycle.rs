@@ -1,4 +1,4 @@
-//! How tasks, attempts and runs pass from one state to the next, and what follows from it.
+//! Transitions of tasks, attempts and runs, and their consequences.
 
 use std::collections::VecDeque;
 
@@ -21,8 +21,8 @@ impl Run {
 }
 
 impl Orchestrator {
-    /// Puts a task into another state, and keeps every index and counter true. What follows for other tasks is
-    /// [`Orchestrator::settle`]'s.
+    /// Changes the state of a task, and updates every index and counter. [`Orchestrator::settle`] handles the
+    /// consequences for other tasks.
     pub(crate) fn transition(&mut self, id: TaskId, next: TaskState, out: &mut Vec<Effect>) {
         let Some(task) = self.runs.get_mut(&id.run).and_then(|run| run.task_mut(id.task)) else { return };
         let last = std::mem::replace(&mut task.state, next.clone());
@@ -89,14 +89,14 @@ impl Orchestrator {
         *live = live.saturating_add_signed(change);
     }
 
-    /// Puts a task into a final state and draws the consequences: dependents go on or are skipped, a `fail_fast` job
-    /// is called off, and the run ends with its last task. Breadth first and without recursion, since chains are long.
+    /// Puts a task into a final state and handles the consequences: dependents are released or skipped, a `fail_fast` job is cancelled, and
+    /// the run ends with its last task. Breadth first and without recursion, since chains may be long.
     pub(crate) fn settle(&mut self, id: TaskId, state: TaskState, out: &mut Vec<Effect>) {
         let mut due = VecDeque::from([(id.task, state)]);
         while let Some((ix, state)) = due.pop_front() {
             let id = TaskId { run: id.run, task: ix };
             if self.task(id).is_none_or(|task| task.state.is_final()) {
-                continue; // Skipped already by another of its needs, or called off with its job.
+                continue; // Already skipped because of another need, or cancelled with its job.
             }
             self.transition(id, state.clone(), out);
             let passes = self.runs.get(&id.run).is_some_and(|run| run.passes(ix));
@@ -112,8 +112,8 @@ impl Orchestrator {
         self.conclude(id.run, out);
     }
 
-    /// One need fewer for those that wait for this task; those that have none left are resolved. If it did not succeed, because
-    /// of the task `root`, those that count on it are skipped.
+    /// Decrements the open needs of the tasks that wait for this one; tasks without open needs are resolved. If this task did
+    /// not succeed, because of the task `root`, the tasks that need its success are skipped.
     fn notify_dependents(
         &mut self,
         id: TaskId,
@@ -128,7 +128,7 @@ impl Orchestrator {
             if let (Some(root), TriggerRule::AllSuccess) = (root, rule) {
                 due.push_back((dependent, TaskState::Skipped { because: SkipReason::Need(root) }));
             } else if rule == TriggerRule::AncestorsDone {
-                // Counted once everything above it is over: see `Run::propagate_closed`.
+                // Counted once all its ancestors have ended: see `Run::propagate_closed`.
             } else if let Some(ScheduledTask { state: TaskState::Waiting { unfinished }, .. }) = run.task_mut(dependent)
             {
                 *unfinished -= 1;
@@ -143,7 +143,7 @@ impl Orchestrator {
         }
     }
 
-    /// Calls off the rest of a `fail_fast` job one of whose tasks has failed.
+    /// Cancels the other tasks of a `fail_fast` job after a failure.
     fn fail_job(&mut self, id: TaskId, due: &mut VecDeque<(TaskIx, TaskState)>, out: &mut Vec<Effect>) {
         let Some(run) = self.runs.get(&id.run) else { return };
         let job = run.plan.tasks[id.task.0 as usize].job.0 as usize;
@@ -161,7 +161,7 @@ impl Orchestrator {
         }
     }
 
-    /// Cancels a task: at once if it has no live attempt, else as soon as that has ended.
+    /// Cancels a task: immediately if it has no live attempt, otherwise when that attempt has ended.
     pub(crate) fn call_off(&mut self, id: TaskId, reason: StopReason, out: &mut Vec<Effect>) {
         let Some(task) = self.task(id) else { return };
         match &task.state {
@@ -181,7 +181,7 @@ impl Orchestrator {
         self.stop_slot(AttemptId { task: id, epoch }, reason, out);
     }
 
-    /// Tells the worker to end an attempt. Its slot stays taken until it has.
+    /// Tells the worker to end an attempt. Its slot stays occupied until it has ended.
     fn stop_slot(&mut self, attempt: AttemptId, reason: StopReason, out: &mut Vec<Effect>) {
         let Some(slot) = self.slot_mut(attempt) else { return };
         slot.phase = SlotPhase::Stopping(reason);
@@ -189,7 +189,7 @@ impl Orchestrator {
         self.arm_resend(attempt);
     }
 
-    /// Counts the timeout of an attempt from now.
+    /// Starts the timeout of an attempt now.
     pub(crate) fn restart_timeout(&mut self, attempt: AttemptId) {
         let (now, grace) = (self.now, self.settings.grace_ms);
         let Some(run) = self.runs.get_mut(&attempt.task.run) else { return };
@@ -206,7 +206,7 @@ impl Orchestrator {
         }
     }
 
-    /// Counts no timeout of an attempt until [`Orchestrator::restart_timeout`].
+    /// Suspends the timeout of an attempt until [`Orchestrator::restart_timeout`].
     pub(crate) fn suspend_timeout(&mut self, attempt: AttemptId) {
         let Some(run) = self.runs.get_mut(&attempt.task.run) else { return };
         if let Some(ScheduledTask { state: TaskState::Running { epoch, timeout_at, .. }, .. }) =
@@ -218,7 +218,7 @@ impl Orchestrator {
         }
     }
 
-    /// The attempt has had its time and its grace: its task goes on without it. Its slot stays taken.
+    /// The timeout and grace period of the attempt have passed: its task continues without it. Its slot stays occupied.
     pub(crate) fn attempt_overdue(&mut self, attempt: AttemptId, out: &mut Vec<Effect>) {
         let Some(task) = self.task(attempt.task) else { return };
         let failure = match task.state {
@@ -240,7 +240,7 @@ impl Orchestrator {
         self.attempt_over(attempt, AttemptStatus::Failed(failure), out);
     }
 
-    /// The live attempt of a task is over. What comes of any other attempt changes nothing: this is the fence.
+    /// Ends the live attempt of a task. The end of any other attempt changes nothing: this is the fence.
     pub(crate) fn attempt_over(&mut self, attempt: AttemptId, outcome: AttemptStatus, out: &mut Vec<Effect>) {
         if !self.accepts(attempt) {
             return;
@@ -268,7 +268,7 @@ impl Orchestrator {
         }
     }
 
-    /// A worker is gone: its slots with it, and the live ones among its attempts were preempted.
+    /// Removes a worker and its slots; its live attempts count as preempted.
     pub(crate) fn worker_gone(&mut self, id: WorkerId, how: &str, out: &mut Vec<Effect>) {
         self.retired.insert(id);
         self.deadlines.clear(Deadline::Lease(id));
@@ -292,7 +292,7 @@ impl Orchestrator {
         }
     }
 
-    /// Gives a slot back.
+    /// Releases a slot.
     pub(crate) fn release(&mut self, attempt: AttemptId) {
         self.deadlines.clear(Deadline::Resend(attempt));
         if let Some(worker) = self.slots.remove(&attempt).and_then(|worker| self.workers.get_mut(&worker)) {
@@ -319,14 +319,15 @@ impl Orchestrator {
         }
     }
 
-    /// Says the last word again after a while, where words get lost.
+    /// Schedules the repetition of the last message, if messages can be lost.
     pub(crate) fn arm_resend(&mut self, attempt: AttemptId) {
         if let Some(pause) = self.settings.resend_ms {
             self.deadlines.set(Deadline::Resend(attempt), self.now.plus(pause.max(1)));
         }
     }
 
-    /// Asks for the tasks of jobs whose cells can be decided now. Ends the run if its last task is in a final state, and none is to come.
+    /// Requests the tasks of jobs whose cells can be computed now. Ends the run if all tasks are in a final state and no job awaits its
+    /// cells.
     pub(crate) fn conclude(&mut self, id: RunId, out: &mut Vec<Effect>) {
         let Some(run) = self.runs.get_mut(&id) else { return };
         if std::mem::take(&mut run.job_done) {

@@ -19,17 +19,17 @@ use crate::worker::{SlotPhase, Worker};
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Orchestrator {
     pub(crate) settings: Settings,
-    /// The latest moment that it was told of. A clock that steps back is held at this.
+    /// The latest time that was passed in. If the clock steps back, this stays.
     pub(crate) now: Millis,
-    /// How many events were applied.
+    /// The number of events applied.
     pub(crate) applied: u64,
     pub(crate) runs: BTreeMap<RunId, Run>,
     pub(crate) workers: BTreeMap<WorkerId, Worker>,
-    /// Numbers of workers that left or were given up. They are never used again.
+    /// Numbers of workers that left or whose lease expired. They are never used again.
     pub(crate) retired: BTreeSet<WorkerId>,
-    /// Where every slot is, those of superseded attempts included.
+    /// The worker of every slot, including slots of superseded attempts.
     pub(crate) slots: BTreeMap<AttemptId, WorkerId>,
-    /// The first ready task of every class that has one, in the order in which they are placed.
+    /// The first ready task of every class that has one, in placement order.
     pub(crate) queue: BTreeSet<(RunId, TaskIx, ClassIx)>,
     pub(crate) deadlines: Deadlines,
 }
@@ -41,15 +41,15 @@ impl Orchestrator {
         Self::default()
     }
 
-    /// Changes the state by one event, and says what is to be done about it.
+    /// Applies one event to the state, and returns the effects.
     ///
-    /// `now` and `event` are all that the result depends on, besides the state. What is due by `now` happens within,
-    /// after the event itself: a heartbeat that comes in time for a late tick still counts.
+    /// The result depends only on `now`, `event` and the state. Deadlines up to `now` are handled in the same call,
+    /// after the event: a heartbeat that arrives in time for a late tick still counts.
     pub fn apply(&mut self, now: Millis, event: Event) -> Vec<Effect> {
         self.apply_counting(now, event).0
     }
 
-    /// As [`Orchestrator::apply`], and how many tasks the scheduler looked at: what the cost of an event grows with.
+    /// As [`Orchestrator::apply`], and returns how many tasks the scheduler examined, to which the cost of an event is proportional.
     pub(crate) fn apply_counting(&mut self, now: Millis, event: Event) -> (Vec<Effect>, usize) {
         self.applied += 1;
         self.now = self.now.max(now);
@@ -81,7 +81,7 @@ impl Orchestrator {
         loop {
             self.expire(out);
             looked_at += self.find_stranded(out);
-            // With a grace of 0, what a stranded task called off is due at once.
+            // With a grace of 0, the cancellations of a stranded task are due immediately.
             if self.deadlines.next().is_none_or(|at| at > self.now) {
                 break;
             }
@@ -90,8 +90,8 @@ impl Orchestrator {
         (effects, looked_at)
     }
 
-    /// When to apply a [`Event::Tick`] if nothing else happens before; later than the latest `now`. `None` if the core
-    /// waits for events only.
+    /// When to apply a [`Event::Tick`] if no event happens before; later than the latest `now`. `None` if the core
+    /// waits only for events.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Millis> {
         self.deadlines.next()
@@ -103,16 +103,16 @@ impl Orchestrator {
         self.task(attempt.task).is_some_and(|task| task.tally.saved == attempt.epoch)
     }
 
-    /// Whether this is the live attempt of its task. The fence: metrics, log lines, artifacts and completions of any
-    /// other attempt are to be refused.
+    /// Whether this is the live attempt of its task. This is the fence: metrics, log lines, artifacts and completions
+    /// of any other attempt must be refused.
     #[must_use]
     pub fn accepts(&self, attempt: AttemptId) -> bool {
         let live = self.task(attempt.task).and_then(|task| task.state.live());
         live.is_some_and(|(epoch, _)| epoch == attempt.epoch)
     }
 
-    /// What was asked for and not answered yet. A driver that restarts does this after the replay: the effects of its
-    /// last moments may not have reached anyone. Doing any of it twice is harmless.
+    /// The requests that were not answered yet. A driver performs them after a replay, since the last effects may have
+    /// been lost. Repeating an effect is harmless.
     #[must_use]
     pub fn outstanding(&self) -> Vec<Effect> {
         let resolving = self.runs.iter().flat_map(|(&run, state)| {
@@ -130,20 +130,20 @@ impl Orchestrator {
             .collect()
     }
 
-    /// A number for the next worker to join, larger than all that were ever used.
+    /// A number for the next worker, larger than all earlier ones.
     #[must_use]
     pub fn next_worker(&self) -> WorkerId {
         let used = self.workers.keys().next_back().max(self.retired.last());
         WorkerId(used.map_or(0, |worker| worker.0.saturating_add(1)))
     }
 
-    /// The durations in force.
+    /// The current durations.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// All runs, those that ended included, in the order of their numbers.
+    /// All runs, including ended ones, in the order of their numbers.
     pub fn runs(&self) -> impl Iterator<Item = (RunId, &Run)> {
         self.runs.iter().map(|(&id, run)| (id, run))
     }
@@ -160,12 +160,12 @@ impl Orchestrator {
         self.runs.get(&id.run)?.tasks.get(id.task.0 as usize)
     }
 
-    /// The workers that are there, in the order of their numbers.
+    /// The current workers, in the order of their numbers.
     pub fn workers(&self) -> impl Iterator<Item = (WorkerId, &Worker)> {
         self.workers.iter().map(|(&id, worker)| (id, worker))
     }
 
-    /// A worker, if it is there.
+    /// A worker, if it is known.
     #[must_use]
     pub fn worker(&self, worker: WorkerId) -> Option<&Worker> {
         self.workers.get(&worker)
@@ -232,7 +232,7 @@ impl Orchestrator {
         self.conclude(id, out);
     }
 
-    /// A task that was added goes on at once where its needs are over already.
+    /// Releases an added task immediately if its needs are already met.
     fn release_added(&mut self, id: TaskId, out: &mut Vec<Effect>) {
         let Some(run) = self.runs.get(&id.run) else { return };
         let (plan, ix) = (&run.plan.tasks[id.task.0 as usize], id.task.0 as usize);
@@ -271,7 +271,7 @@ impl Orchestrator {
 
     fn renew_lease(&mut self, worker: WorkerId, out: &mut Vec<Effect>) {
         if !self.workers.contains_key(&worker) {
-            // Also where its joining was lost: it joins under another number, and a late word of this one is void.
+            // Even if its join was lost: it joins again under another number, and late messages with this number are void.
             self.retired.insert(worker);
             out.push(Effect::Dismiss { worker });
             return;
@@ -326,7 +326,7 @@ impl Orchestrator {
         self.restart_timeout(attempt);
     }
 
-    /// Does everything that is due.
+    /// Handles all deadlines that have passed.
     fn expire(&mut self, out: &mut Vec<Effect>) {
         while let Some(due) = self.deadlines.pop_due(self.now) {
             match due {
@@ -340,7 +340,7 @@ impl Orchestrator {
                 }
                 Deadline::Attempt(attempt) => self.attempt_overdue(attempt, out),
                 Deadline::BackOff(task) => self.transition(task, TaskState::Ready { since: self.now }, out),
-                // `find_stranded` comes next, and sees that patience is at its end.
+                // `find_stranded` comes next, and sees that the patience has run out.
                 Deadline::Stranded(..) => {}
             }
         }

@@ -1,4 +1,4 @@
-//! What a run is to do: its tasks in an order in which they could be run one after the other, and its jobs.
+//! The plan of a run: its tasks in topological order, and its jobs.
 
 use assay_protocol::FailureClass;
 use serde::{Deserialize, Serialize};
@@ -9,8 +9,8 @@ use crate::ids::{JobIx, TaskIx};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunPlan {
-    /// The tasks, indexed by [`TaskIx`]. Where several are ready, the one that stands first starts first: replicates are
-    /// interleaved over the cells by whoever makes the plan.
+    /// The tasks, indexed by [`TaskIx`]. Of several ready tasks, the first in this list starts first: the creator of the
+    /// plan interleaves the replicates of the cells.
     pub tasks: Vec<TaskPlan>,
     /// The jobs, indexed by [`JobIx`].
     pub jobs: Vec<JobPlan>,
@@ -24,38 +24,38 @@ pub struct TaskPlan {
     pub address: String,
     /// The job that it is a cell of.
     pub job: JobIx,
-    /// The tasks that come before it, see [`TriggerRule`]; each smaller than this task's own index, each once.
+    /// The tasks that it needs, see [`TriggerRule`]; each index is smaller than that of this task and occurs once.
     pub needs: Vec<TaskIx>,
-    /// What it can run on, the preferred one first; at least one.
+    /// The resources that it can run on, in order of preference; at least one.
     pub variants: Vec<Resource>,
-    /// What happens when an attempt fails.
+    /// The retry policy.
     pub retry: Retry,
-    /// How long one attempt may run, in milliseconds (at least 1); `None` is without a limit.
+    /// The time limit of one attempt, in milliseconds (at least 1); `None` means no limit.
     pub timeout_ms: Option<u64>,
-    /// What must have become of its needs before it is resolved.
+    /// When its needs are met.
     #[serde(default, skip_serializing_if = "TriggerRule::is_default")]
     pub trigger: TriggerRule,
-    /// Whether its failure counts as a success for the run, for what needs it, and for the rest of a `fail_fast` job.
+    /// Whether its failure counts as a success for the run, for dependent tasks, and for the rest of a `fail_fast` job.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub continue_on_error: bool,
 }
 
-/// What must have become of a task's needs before it is resolved.
+/// When the needs of a task are met, so that it can be resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TriggerRule {
-    /// All have succeeded. As soon as one will not, the task is skipped.
+    /// When all have succeeded. If one does not succeed, the task is skipped.
     #[default]
     AllSuccess,
-    /// All are in a final state, whichever.
+    /// When all are in any final state.
     AllDone,
-    /// All are in a final state, and so is everything that they need, directly or not. A need may be skipped while something
-    /// above it still runs; a condition on all ancestors must not depend on the order in which they end.
+    /// When all are in a final state, with all their ancestors. A need may be skipped while one of its ancestors still runs;
+    /// a condition on all ancestors must not depend on the order in which they end.
     AncestorsDone,
 }
 
 impl TriggerRule {
-    // `serde` asks for a reference.
+    // `serde` passes a reference.
     #[allow(clippy::trivially_copy_pass_by_ref)]
     fn is_default(&self) -> bool {
         *self == TriggerRule::default()
@@ -68,17 +68,17 @@ impl TriggerRule {
 pub struct JobPlan {
     /// As in the workflow file.
     pub name: String,
-    /// How many of its tasks may run at the same time (at least 1); `None` is without a limit.
+    /// How many of its tasks may run at the same time (at least 1); `None` means no limit.
     pub max_parallel: Option<u32>,
     /// Whether the failure of one of its tasks cancels the others.
     pub fail_fast: bool,
-    /// The jobs whose results decide what tasks it has, if those are added while the run is in progress: see
-    /// [`Effect::Expand`](crate::Effect::Expand). The plan has no task of it then.
+    /// The jobs whose results determine its tasks, if these are added while the run is in progress: see
+    /// [`Effect::Expand`](crate::Effect::Expand). The plan then contains none of its tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaits: Option<Vec<JobIx>>,
 }
 
-/// What one attempt takes of a worker.
+/// The resources that one attempt uses.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
@@ -88,47 +88,47 @@ pub struct Resource {
     pub cpus: u32,
     /// Memory in bytes; `None` reserves nothing.
     pub memory: Option<u64>,
-    /// Whether nothing else may run on the worker at the same time, as measurements ask for.
+    /// Whether no other attempt may run on the worker at the same time, which measurements require.
     pub exclusive: bool,
     /// The label that a worker must have; `None` for any worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
 }
 
-/// When an attempt that failed is followed by another.
+/// When a failed attempt is retried.
 ///
-/// * `max` counts retries, not attempts. Preemptions are counted apart: they are the infrastructure's fault, and are
-///   retried up to `max(max, 3)` times whatever `when` says. A task thus has at most `1 + max + max(max, 3)` attempts.
-/// * An empty `when` stands for every class but `step`, `check` and `cancelled`: those would fail again, or were meant.
+/// * `max` counts retries, not attempts. Preemptions are counted separately: they are caused by the infrastructure, and are retried up to
+///   `max(max, 3)` times regardless of `when`. A task therefore has at most `1 + max + max(max, 3)` attempts.
+/// * An empty `when` means every class except `step`, `check` and `cancelled`: those would fail again, or were intended.
 /// * A preemption after the attempt saved a checkpoint is not counted: the next attempt continues its work.
-/// * `cancelled` is never retried, even where it is listed.
+/// * `cancelled` is never retried, even if it is listed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
-    /// How many retries at most.
+    /// The maximum number of retries.
     pub max: u32,
     /// The classes that are retried; empty for the default.
     pub when: Vec<FailureClass>,
-    /// The pause before the first retry, in milliseconds.
+    /// The delay before the first retry, in milliseconds.
     pub backoff_ms: u64,
-    /// What the pause is multiplied by from one retry to the next; finite and at least 1.
+    /// The factor by which the delay grows from one retry to the next; finite and at least 1.
     pub factor: f64,
 }
 
-/// Preemptions are retried this many times even if `retry.max` is smaller.
+/// The number of retries after preemptions, unless `retry.max` is larger.
 pub const PREEMPTIONS: u32 = 3;
 
-/// No pause before a retry is longer than this: an hour, in milliseconds.
+/// The maximum delay before a retry: an hour, in milliseconds.
 pub const LONGEST_BACKOFF_MS: u64 = 3_600_000;
 
 impl Retry {
-    /// No retries, except after preemptions, and those at once.
+    /// No retries, except immediate ones after preemptions.
     #[must_use]
     pub fn never() -> Self {
         Retry { max: 0, when: Vec::new(), backoff_ms: 0, factor: 1.0 }
     }
 
-    /// Whether a failure of this class is one that this policy retries.
+    /// Whether this policy retries a failure of this class.
     #[must_use]
     pub fn covers(&self, class: FailureClass) -> bool {
         match class {
@@ -139,23 +139,23 @@ impl Retry {
         }
     }
 
-    /// How many failures of this class's kind (preemptions, or all others together) are retried.
+    /// How many failures of this kind (preemptions, or all other classes together) are retried.
     #[must_use]
     pub fn limit(&self, class: FailureClass) -> u32 {
         if class == FailureClass::Preempted { self.max.max(PREEMPTIONS) } else { self.max }
     }
 
-    /// The most attempts that a task can have under this policy, without those that were preempted after a checkpoint.
+    /// The maximum number of attempts under this policy, not counting attempts that were preempted after a checkpoint.
     #[must_use]
     pub fn most_attempts(&self) -> u64 {
         1 + u64::from(self.max) + u64::from(self.max.max(PREEMPTIONS))
     }
 
-    /// The pause after the `failures`-th failure (from 1): `backoff_ms * factor^(failures - 1)`, at most
+    /// The delay after the `failures`-th failure (from 1): `backoff_ms * factor^(failures - 1)`, at most
     /// [`LONGEST_BACKOFF_MS`].
     #[must_use]
     pub fn pause_ms(&self, failures: u32) -> u64 {
-        // Multiplied out rather than with `powi`, whose last bits differ between platforms.
+        // A loop instead of `powi`, whose last bits differ between platforms.
         let longest = LONGEST_BACKOFF_MS as f64;
         let mut pause = (self.backoff_ms as f64).min(longest);
         for _ in 1..failures {
@@ -169,23 +169,23 @@ impl Retry {
     }
 }
 
-/// What is wrong with a plan. Plans come from checked workflows, so this tells of a bug above, or of a damaged journal.
+/// An invalid plan. Plans come from checked workflows, so this indicates a bug in the caller or a damaged journal.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
-    /// More tasks than [`TaskIx`] can number.
+    /// There are more tasks than [`TaskIx`] can number.
     #[error("the plan has {0} tasks; at most {max} can be numbered", max = u32::MAX)]
     TooManyTasks(usize),
-    /// A task of a job that is not there.
+    /// A task belongs to a job that does not exist.
     #[error("task `{address}` belongs to job {job}, but the plan has only {jobs} jobs")]
     NoSuchJob {
         /// The task.
         address: String,
         /// The job that it names.
         job: JobIx,
-        /// How many there are.
+        /// The number of jobs.
         jobs: usize,
     },
-    /// A need that does not come before.
+    /// A need does not come before its task.
     #[error("task `{address}` has index {task} and needs task {need}; needs must have smaller indices")]
     NeedsLater {
         /// The task.
@@ -195,7 +195,7 @@ pub enum PlanError {
         /// The need.
         need: TaskIx,
     },
-    /// A need that is listed twice.
+    /// A need is listed twice.
     #[error("task `{address}` needs task {need} twice; list each need once")]
     NeedsTwice {
         /// The task.
@@ -203,20 +203,20 @@ pub enum PlanError {
         /// The need.
         need: TaskIx,
     },
-    /// A value that is not allowed.
+    /// A value is not allowed.
     #[error("{place} has {what}; {rule}")]
     Value {
-        /// Which task or job.
+        /// The task or job.
         place: String,
-        /// What was found.
+        /// The value found.
         what: String,
-        /// What is allowed.
+        /// The rule.
         rule: &'static str,
     },
 }
 
 impl RunPlan {
-    /// Checks what the core relies on.
+    /// Checks the properties that the core relies on.
     ///
     /// # Errors
     /// The first problem found, in the order of tasks, then of jobs.
@@ -229,7 +229,7 @@ impl RunPlan {
         self.refuse_circle()
     }
 
-    /// Checks the tasks from a place on.
+    /// Checks the tasks from an index on.
     pub(crate) fn validate_tasks(&self, from: usize) -> Result<(), PlanError> {
         if u32::try_from(self.tasks.len()).is_err() {
             return Err(PlanError::TooManyTasks(self.tasks.len()));
@@ -244,7 +244,7 @@ impl RunPlan {
         Ok(())
     }
 
-    /// Jobs that await each other would never get tasks, and the run would never end.
+    /// Jobs that await each other would never receive tasks, and the run would never end.
     fn refuse_circle(&self) -> Result<(), PlanError> {
         let mut missing: Vec<usize> = self.jobs.iter().map(|job| job.awaits.iter().flatten().count()).collect();
         let mut awaited_by = vec![Vec::new(); self.jobs.len()];

@@ -1,4 +1,4 @@
-//! A run: its plan, its tasks, and the counters that spare looking at all of them.
+//! A run: its plan, its tasks, and counters that avoid visiting all tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::plan::{JobPlan, Resource, RunPlan, TaskPlan, TriggerRule};
 use crate::task::{ScheduledTask, SkipReason, Tally, TaskState};
 use crate::time::Millis;
 
-/// A group's place in its run's list of groups.
+/// The index of a class in its run's list of classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClassIx(pub(crate) u32);
 
@@ -25,13 +25,13 @@ pub struct Run {
     pub(crate) classes: Vec<Class>,
     /// How many tasks are not in a final state.
     pub(crate) open: u32,
-    /// Whether no attempt begins.
+    /// Whether it must not start attempts.
     pub(crate) paused: bool,
-    /// Whether the last task of a job came to a final state, and nobody has looked yet what awaits that job.
+    /// Whether the last task of a job reached a final state, and the jobs that await that job were not checked yet.
     pub(crate) job_done: bool,
 }
 
-/// Where a run stands.
+/// The phase of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunPhase {
     /// Tasks are waiting or running.
@@ -58,63 +58,67 @@ pub(crate) struct Job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cells {
     Known,
-    /// They depend on jobs that are not over.
+    /// They depend on jobs that have not ended.
     Awaiting,
-    /// The driver was asked for them.
+    /// They were requested from the driver.
     Asked,
     /// The run was cancelled before they were known.
     GivenUp,
 }
 
 impl Job {
-    /// Whether its tasks are still to be decided.
+    /// Whether its tasks are still unknown.
     pub(crate) fn is_awaited(&self) -> bool {
         matches!(self.cells, Cells::Awaiting | Cells::Asked)
     }
 }
 
-/// Tasks of one job with the same variants. If the first of them finds no room, neither does any other: so the
-/// scheduler looks at one task a class, and not at every task.
+/// Tasks of one job with the same variants. If the first of them finds no free worker, neither does any other, so the
+/// scheduler examines one task per class instead of every task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Class {
     pub(crate) job: JobIx,
     pub(crate) variants: Vec<Resource>,
     pub(crate) ready: BTreeSet<TaskIx>,
-    /// Since when there are ready tasks here and no worker that could ever run them.
+    /// Since when the class has ready tasks but no worker that can run them.
     pub(crate) stranded: Option<Millis>,
 }
 
 impl Run {
-    /// The plan, as it was submitted, with the tasks that were added.
+    /// The submitted plan with the tasks that were added.
     #[must_use]
     pub fn plan(&self) -> &RunPlan {
         &self.plan
     }
 
-    /// Where the run stands.
+    /// The phase of the run.
     #[must_use]
     pub fn phase(&self) -> &RunPhase {
         &self.phase
     }
 
-    /// Whether no attempt begins until it is resumed.
+    /// Whether no attempt starts until the run is resumed.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// The ready tasks, as groups that are placed alike: the resources of each, how many of its tasks may begin now, and the first
-    /// of them. In the order in which their first tasks are placed.
+    /// The ready tasks in groups with the same placement: the resources of each group, how many of its tasks may start now, and
+    /// its first task. In placement order.
     pub fn ready_groups(&self) -> impl Iterator<Item = (&[Resource], u32, TaskIx)> {
-        let groups = self.classes.iter().filter_map(|class| {
-            let (job, plan) = (&self.jobs[class.job.0 as usize], &self.plan.jobs[class.job.0 as usize]);
-            let most = plan.max_parallel.map_or(u32::MAX, |most| most.saturating_sub(job.live));
-            let count = u32::try_from(class.ready.len()).unwrap_or(u32::MAX).min(most);
-            Some((class.variants.as_slice(), count, *class.ready.first()?)).filter(|_| count > 0)
-        });
-        let mut groups: Vec<_> = groups.collect();
-        groups.sort_by_key(|(_, _, first)| *first);
-        groups.into_iter()
+        let mut groups: Vec<(TaskIx, &Class)> =
+            self.classes.iter().filter_map(|class| Some((*class.ready.first()?, class))).collect();
+        groups.sort_by_key(|(first, _)| *first);
+        // The classes of a job share its limit.
+        let room =
+            |(job, plan): (&Job, &JobPlan)| plan.max_parallel.map_or(u32::MAX, |most| most.saturating_sub(job.live));
+        let mut room: Vec<u32> = std::iter::zip(&self.jobs, &self.plan.jobs).map(room).collect();
+        groups.into_iter().filter_map(move |(first, class)| {
+            let left = &mut room[class.job.0 as usize];
+            let count = u32::try_from(class.ready.len()).unwrap_or(u32::MAX).min(*left);
+            *left -= count;
+            (count > 0).then_some((class.variants.as_slice(), count, first))
+        })
     }
 
     /// The tasks, indexed by [`TaskIx`].
@@ -123,7 +127,7 @@ impl Run {
         &self.tasks
     }
 
-    /// A run of a plan that was validated, with every task waiting, even those that need nothing.
+    /// A run of a validated plan, with every task waiting, even those without needs.
     pub(crate) fn new(plan: RunPlan) -> Self {
         let RunPlan { tasks, jobs: job_plans } = plan;
         let cells = |job: &JobPlan| if job.awaits.is_some() { Cells::Awaiting } else { Cells::Known };
@@ -136,7 +140,7 @@ impl Run {
         run
     }
 
-    /// Adds tasks that were validated, each waiting for those of its needs that have not come as far as it wants.
+    /// Adds validated tasks. Each waits for the needs that do not satisfy its rule yet.
     pub(crate) fn add(&mut self, added: Vec<TaskPlan>) {
         let before: Vec<(JobIx, Vec<Resource>)> =
             self.classes.iter().map(|class| (class.job, class.variants.clone())).collect();
@@ -165,7 +169,7 @@ impl Run {
         }
     }
 
-    /// The jobs whose tasks can be decided now, and were not asked for.
+    /// The jobs whose tasks can be computed now and were not requested.
     pub(crate) fn expandable(&self) -> Vec<JobIx> {
         let over = |job: &JobIx| {
             let job = &self.jobs[job.0 as usize];
@@ -177,7 +181,7 @@ impl Run {
         ready.map(|(ix, _)| ix).collect()
     }
 
-    /// Why a need will never be there: the task at the root of that, as in [`SkipReason::Need`].
+    /// Why a need will never be met: the task that is the root cause, as in [`SkipReason::Need`].
     pub(crate) fn root_of_loss(&self, need: TaskIx) -> TaskIx {
         match &self.tasks[need.0 as usize].state {
             TaskState::Skipped { because: SkipReason::Need(root) } => *root,
@@ -185,7 +189,7 @@ impl Run {
         }
     }
 
-    /// Whether what needs a task may count on it: it has succeeded, or its failure is tolerated.
+    /// Whether a task meets a need for success: it has succeeded, or its failure is tolerated.
     pub(crate) fn passes(&self, task: TaskIx) -> bool {
         let ix = task.0 as usize;
         match self.tasks[ix].state {
@@ -194,7 +198,7 @@ impl Run {
         }
     }
 
-    /// Whether a need has come as far as a rule wants.
+    /// Whether a need satisfies a rule.
     pub(crate) fn meets(&self, rule: TriggerRule, need: TaskIx) -> bool {
         match rule {
             TriggerRule::AllSuccess => self.passes(need),
@@ -203,20 +207,20 @@ impl Run {
         }
     }
 
-    /// Whether a rule can never be met, since this need is over and did not succeed.
+    /// Whether a rule can never be satisfied, since this need has ended without success.
     pub(crate) fn is_lost(&self, rule: TriggerRule, need: TaskIx) -> bool {
         rule == TriggerRule::AllSuccess && self.tasks[need.0 as usize].state.is_final() && !self.passes(need)
     }
 
-    /// Whether a task is in a final state, and so is everything above it.
+    /// Whether a task and all its ancestors are in a final state.
     pub(crate) fn is_closed(&self, task: TaskIx) -> bool {
         let task = &self.tasks[task.0 as usize];
         task.state.is_final() && task.open_above == 0
     }
 
-    /// To be called when a task reaches a final state: if it [is closed](Run::is_closed), lowers `open_above` of its dependents, and
-    /// so on through those that are closed by that. Returns the tasks under [`TriggerRule::AncestorsDone`] that wait for nothing
-    /// any more.
+    /// Call this when a task reaches a final state. If the task [is closed](Run::is_closed), this lowers `open_above` of its
+    /// dependents, and continues with those that are now closed. Returns the tasks under [`TriggerRule::AncestorsDone`] that no
+    /// longer wait for anything.
     pub(crate) fn propagate_closed(&mut self, task: TaskIx) -> Vec<TaskIx> {
         let mut complete = Vec::new();
         let mut closed: Vec<TaskIx> = self.is_closed(task).then_some(task).into_iter().collect();
@@ -237,11 +241,11 @@ impl Run {
         complete
     }
 
-    /// How the run ends if no task is open any more.
+    /// How the run ends when no task is open.
     pub(crate) fn outcome(&self) -> RunOutcome {
         let ended_well = |(task, plan): (&ScheduledTask, &TaskPlan)| match task.state {
             TaskState::Failed { .. } => plan.continue_on_error,
-            // What needs a task that failed or was cancelled is skipped, and that task itself is looked at.
+            // Tasks that need a failed or cancelled task are skipped; the failed or cancelled task itself decides.
             TaskState::Skipped { .. } => true,
             _ => task.state.is_success(),
         };

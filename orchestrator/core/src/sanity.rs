@@ -1,4 +1,4 @@
-//! [`Orchestrator::sanity_check`]: what is true of the state between any two events.
+//! [`Orchestrator::sanity_check`]: invariants of the state between any two events.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::run::{Cells, ClassIx, Job, Run, RunPhase};
 use crate::task::{ScheduledTask, SkipReason, TaskState};
 use crate::worker::{Slot, SlotPhase, Worker};
 
-/// Returns from the function with the message unless the condition holds.
+/// Returns the message from the function unless the condition is true.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
@@ -20,10 +20,10 @@ macro_rules! ensure {
 }
 
 impl Orchestrator {
-    /// Looks at the whole state. Costs as much as the state is large: for tests, and for a driver in doubt.
+    /// Checks the whole state. The cost is proportional to its size: for tests and debugging.
     ///
     /// # Errors
-    /// The first thing found that can never be, and where. It is always a bug of this crate.
+    /// The first violated invariant and its place. It is always a bug of this crate.
     pub fn sanity_check(&self) -> Result<(), String> {
         for (&id, run) in &self.runs {
             self.check_run(id, run).map_err(|problem| format!("run {id}: {problem}"))?;
@@ -74,7 +74,7 @@ impl Orchestrator {
         ensure!(u64::from(task.attempts()) <= most, "{} attempts, and {most} are allowed", task.attempts());
         let started = task.tally.failed() + u32::from(task.state.live().is_some());
         let going = run.phase == RunPhase::Going;
-        // A cancelled run stops counting: nothing waits for its tasks.
+        // A cancelled run stops counting, since no task waits for its tasks.
         let above = plan.needs.iter().filter(|&&need| !run.is_closed(need)).count();
         ensure!(!going || above == task.open_above as usize, "{above} needs are open, {} counted", task.open_above);
         match &task.state {
@@ -139,7 +139,7 @@ impl Orchestrator {
             TaskState::Running { timeout_at, .. } => {
                 ensure!(going, "it runs on in a run that is over or cancelled");
                 ensure!(timeout_at.is_some() == due, "its timeout is not waited for");
-                // The time of an attempt that the worker holds back does not count.
+                // The timeout of an attempt does not run while the worker delays it.
                 let counts = timeout_at.is_some() || slot.phase == SlotPhase::Running;
                 ensure!(!counts || timeout_at.is_some() == plan.timeout_ms.is_some(), "its timeout is not the plan's");
             }
@@ -238,7 +238,7 @@ impl Orchestrator {
     }
 }
 
-/// Every attempt of a backend whose devices are counted has one of them to itself.
+/// Every attempt of a backend with counted devices uses one of them exclusively.
 fn check_devices(worker: &Worker) -> Result<(), String> {
     let mut taken = BTreeSet::new();
     for (attempt, Slot { resource, device, .. }) in &worker.slots {

@@ -1,24 +1,23 @@
-//! Which ready task starts where.
+//! The scheduler: which ready task starts on which worker.
 //!
-//! The rule: ready tasks are taken in order, runs by their number and tasks by their index.
+//! Ready tasks are considered in order: runs by number, tasks by index.
 //!
-//! * **Variant.** A task takes the first of its variants that some worker present could ever run, and waits for that
-//!   one even where another has room: which backend computed a cell depends on the workers, never on how busy they are,
-//!   so that the cells of a sweep stay comparable.
-//! * **Worker.** The one with the smallest number that has room: workers fill up one after the other, and whole ones
-//!   stay free for exclusive attempts.
-//! * **Fairness.** A task that finds no room holds one worker back: the first that could ever run it and that no task
-//!   before it holds back. Nothing that stands later in the order starts there. That worker drains, so that an
-//!   exclusive or a large task starts after at most what already runs there, and not after all that is small. The others
-//!   stay open to everyone.
-//! * **Devices.** Where a worker has a backend's devices counted, each attempt has one to itself: the free one with the
-//!   smallest number, and one whose last attempt found it unavailable only where there is no other. A task that waits
-//!   for a device holds nothing back meanwhile: what needs none runs on beside it.
-//! * **`max_parallel`.** A task at its job's limit is passed over and holds nothing back. So are the tasks of a paused run.
-//! * **Closed workers.** Nothing begins there. They count as present, since they may be opened again.
+//! * **Variant.** A task uses the first of its variants that any current worker could run, and waits for that variant
+//!   even if another one could start now: the backend of a cell depends on the workers, never on their load, so that
+//!   the cells of a sweep stay comparable.
+//! * **Worker.** The one with the smallest number that has free resources: workers fill up one after the other, and
+//!   whole workers stay free for exclusive attempts.
+//! * **Fairness.** A task that finds no free worker reserves one: the first that could run it and that no earlier task
+//!   has reserved. No later task starts there. That worker drains, so that an exclusive or large task starts after the
+//!   attempts that already run there, and not after all small tasks. The other workers stay available to all tasks.
+//! * **Devices.** If a worker's devices of a backend are counted, each attempt uses one exclusively: the free device
+//!   with the smallest number. A device that the last attempt found unavailable is used only if no other is free. A
+//!   task that waits for a device reserves no worker: tasks that need no device keep starting.
+//! * **`max_parallel`.** A task at its job's limit is skipped over and reserves nothing. The same holds for tasks of a paused run.
+//! * **Closed workers.** No attempt starts there. They count as present, since they may be opened again.
 //! * **Labels.** A task that is pinned to a label starts only on workers that have it.
-//! * **No such worker.** Where no worker present could ever run any variant, the task waits `patience_ms`, counted from
-//!   when there was none, and then fails as unavailable.
+//! * **No such worker.** If no current worker could run any variant, the task waits for `patience_ms` from the moment
+//!   when this became true, and then fails as unavailable.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -34,18 +33,18 @@ use crate::run::{Class, ClassIx};
 use crate::task::TaskState;
 use crate::worker::Worker;
 
-/// What can be done about the first ready task of a class.
+/// What can be done with the first ready task of a class.
 enum Placement {
     /// It starts.
     Start { worker: WorkerId, variant: usize },
-    /// There is no room; this worker is held back for it.
+    /// No worker has free resources; this worker is reserved for it.
     NoRoom { hold: Option<WorkerId> },
-    /// Its job is at its limit, or no worker could ever run it.
+    /// Its job is at its limit, or no worker can run it.
     Passed,
 }
 
 impl Orchestrator {
-    /// Starts all that can start, and says how many tasks it looked at.
+    /// Starts all tasks that can start, and returns how many tasks it examined.
     pub(crate) fn schedule(&mut self, out: &mut Vec<Effect>) -> usize {
         let mut held = BTreeSet::new();
         self.for_each_head(|core, run, task, class| match core.place(run, class, &held) {
@@ -55,8 +54,8 @@ impl Orchestrator {
         })
     }
 
-    /// Starts or ends the wait of those that no worker could ever run, and fails those that have waited long enough;
-    /// says how many tasks it looked at.
+    /// Starts or ends the patience period of tasks that no worker can run, and fails those whose patience has run out.
+    /// Returns how many tasks it examined.
     pub(crate) fn find_stranded(&mut self, out: &mut Vec<Effect>) -> usize {
         self.for_each_head(|core, run, _, class| {
             let possible = core.class(run, class).is_some_and(|class| core.first_possible(&class.variants).is_some());
@@ -64,7 +63,7 @@ impl Orchestrator {
         })
     }
 
-    /// Goes through the first ready task of every class in order, those included that come to be first meanwhile.
+    /// Visits the first ready task of every class in order, including those that become first meanwhile.
     fn for_each_head(&mut self, mut visit: impl FnMut(&mut Self, RunId, TaskIx, ClassIx)) -> usize {
         let mut looked_at = 0;
         let mut from = Bound::Unbounded;
@@ -103,7 +102,7 @@ impl Orchestrator {
         Placement::NoRoom { hold }
     }
 
-    /// The first variant that some worker could ever run.
+    /// The first variant that some worker could run.
     #[must_use]
     pub fn first_possible<'a>(&self, variants: &'a [Resource]) -> Option<(usize, &'a Resource)> {
         let could = |resource: &Resource| self.workers.values().any(|worker| worker.capacity.could_ever_run(resource));
@@ -128,7 +127,7 @@ impl Orchestrator {
         self.arm_resend(attempt);
     }
 
-    /// There is no worker for the ready tasks of this class: they wait, and fail when patience is at an end.
+    /// No worker can run the ready tasks of this class: they wait, and fail when the patience has run out.
     fn strand(&mut self, run: RunId, class: ClassIx, out: &mut Vec<Effect>) {
         let (now, patience) = (self.now, self.settings.patience_ms);
         let Some(stranded) = self.class_mut(run, class) else { return };
@@ -141,7 +140,7 @@ impl Orchestrator {
         let failure = self.unavailable(run, class);
         for task in ready {
             let id = TaskId { run, task };
-            // An earlier one of them may have called this one off, in a `fail_fast` job.
+            // An earlier task of the class may have cancelled this one, in a `fail_fast` job.
             if self.task(id).is_some_and(|task| matches!(task.state, TaskState::Ready { .. })) {
                 self.settle(id, TaskState::Failed { failure: failure.clone() }, out);
             }
@@ -156,7 +155,7 @@ impl Orchestrator {
         }
     }
 
-    /// Why no worker could ever run this class, variant by variant, and what to do.
+    /// Why no worker can run this class, variant by variant, with a hint.
     fn unavailable(&self, run: RunId, class: ClassIx) -> Failure {
         let variants = self.class(run, class).map(|class| class.variants.as_slice()).unwrap_or_default();
         let offered: BTreeSet<&str> =
@@ -195,14 +194,14 @@ impl Orchestrator {
         });
     }
 
-    /// A task is ready no longer.
+    /// A task is no longer ready.
     pub(crate) fn dequeue(&mut self, id: TaskId) {
         self.with_ready(id, |ready| {
             ready.remove(&id.task);
         });
     }
 
-    /// Changes the ready tasks of a task's class, and keeps its place in the queue.
+    /// Changes the ready tasks of a task's class, and updates its place in the queue.
     fn with_ready(&mut self, id: TaskId, change: impl FnOnce(&mut BTreeSet<TaskIx>)) {
         let Some(ix) = self.task(id).map(|task| task.class) else { return };
         let Some(class) = self.class_mut(id.run, ix) else { return };
@@ -233,7 +232,7 @@ fn quoted<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     names.into_iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
-/// Bytes in the largest binary unit of which they are a multiple, as a workflow file gives them.
+/// Bytes in the largest binary unit of which they are a multiple, in the notation of workflow files.
 fn format_binary_size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     let whole = units.into_iter().find(|(shift, _)| bytes > 0 && bytes % (1 << shift) == 0);

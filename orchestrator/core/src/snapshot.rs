@@ -1,6 +1,6 @@
-//! The whole state as text, for tests and for people in doubt.
+//! The whole state as text, for tests and debugging.
 //!
-//! Every struct and every variant is taken apart without `..`: a new field does not compile until it is shown here.
+//! Every struct and every variant is destructured without `..`: a new field does not compile until it is shown here.
 
 use std::fmt::{self, Display, Write};
 
@@ -16,7 +16,7 @@ use crate::task::{ScheduledTask, SkipReason, Tally, TaskState};
 use crate::worker::{Slot, SlotPhase, Worker};
 
 impl Orchestrator {
-    /// The state, a line for each thing in it. For reading, not for parsing.
+    /// The state, one line per item. For reading, not for parsing.
     #[must_use]
     pub fn snapshot(&self) -> String {
         let mut text = String::new();
@@ -146,7 +146,7 @@ fn write_run(f: &mut String, id: RunId, run: &Run) -> fmt::Result {
     Ok(())
 }
 
-/// What is unusual about when a task runs, and what its failure means.
+/// Unusual rules of a task: its trigger, and how its failure counts.
 fn rules_text(plan: &TaskPlan) -> String {
     let TaskPlan { address: _, job: _, needs: _, variants: _, retry: _, timeout_ms: _, trigger, continue_on_error } =
         plan;

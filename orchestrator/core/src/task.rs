@@ -1,4 +1,4 @@
-//! A task: its state, with the data of that state in it, and the tally of its attempts.
+//! A task: its state, which contains the data of that state, and the tally of its attempts.
 
 use assay_protocol::{Failure, FailureClass};
 
@@ -11,80 +11,80 @@ use crate::time::Millis;
 /// Why a task is skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SkipReason {
-    /// Something that it needs did not succeed: the task at the root of it, which failed, was cancelled, or was skipped by its
-    /// own condition. Not always a direct need.
+    /// A need did not succeed: the task that is the root cause, which failed, was cancelled, or was skipped by its own
+    /// condition. Not always a direct need.
     Need(TaskIx),
-    /// Its condition does not hold; why, in a lower-case fragment.
+    /// Its condition is false; the reason, as a lower-case fragment.
     Condition(String),
 }
 
-/// Where a task stands.
+/// The state of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskState {
-    /// Something that it needs is not finished.
+    /// Some needs are not met.
     Waiting {
-        /// How many of its needs have not come as far as its [`TriggerRule`](crate::TriggerRule) wants; at least 1.
+        /// The number of needs that do not satisfy its [`TriggerRule`](crate::TriggerRule) yet; at least 1.
         unfinished: u32,
     },
-    /// Its needs are there; the driver evaluates its config and asks the cache.
+    /// Its needs are met; the driver evaluates its config and queries the cache.
     Resolving,
-    /// It runs as soon as there is room.
+    /// It starts as soon as a worker has free resources.
     Ready {
-        /// From when on.
+        /// Since when.
         since: Millis,
     },
-    /// An attempt is under way.
+    /// An attempt is running.
     Running {
-        /// Which.
+        /// The attempt.
         epoch: Epoch,
-        /// Where.
+        /// The worker that runs it.
         worker: WorkerId,
-        /// On which of its variants.
+        /// The index of the task's variant.
         variant: usize,
-        /// When the worker said that it began; until then, when it was sent.
+        /// When the worker reported the start; until then, when the start was sent.
         started: Millis,
-        /// When it has run too long. The worker ends it then; the core does so a grace period later.
+        /// When its timeout passes. The worker ends it then; the core does so a grace period later.
         timeout_at: Option<Millis>,
     },
-    /// The attempt is being stopped and has not ended yet. What it still says is accepted: if it succeeds after all,
-    /// the task has succeeded.
+    /// The attempt is being stopped and has not ended yet. Its reports are still accepted: if the attempt succeeds
+    /// anyway, the task has succeeded.
     Stopping {
-        /// Which.
+        /// The attempt.
         epoch: Epoch,
-        /// Where.
+        /// The worker that runs it.
         worker: WorkerId,
-        /// On which of its variants.
+        /// The index of the task's variant.
         variant: usize,
-        /// Why.
+        /// The reason.
         reason: StopReason,
-        /// When it is given up, whatever the worker does.
+        /// When the core stops waiting for the worker.
         until: Millis,
     },
-    /// An attempt failed, and the next one waits for its time.
+    /// An attempt failed, and the backoff before the next one has not passed.
     BackingOff {
         /// When the task is ready again.
         until: Millis,
-        /// How many attempts have failed so far.
+        /// The number of failed attempts.
         failures: u32,
     },
-    /// Done by its own work. Final.
+    /// An attempt succeeded. Final.
     Succeeded {
-        /// The attempt that did it.
+        /// The successful attempt.
         epoch: Epoch,
     },
-    /// Answered from the cache. Final.
+    /// The result came from the cache. Final.
     Cached,
-    /// Out of attempts, or there was no way to make one. Final.
+    /// No retries are left, or no attempt was possible. Final.
     Failed {
         /// The last failure.
         failure: Failure,
     },
-    /// It is not to run. Final.
+    /// It must not run. Final.
     Skipped {
-        /// Why.
+        /// The reason.
         because: SkipReason,
     },
-    /// A person cancelled the run, or `fail_fast` the job. Final.
+    /// A user cancelled the run, or `fail_fast` the job. Final.
     Cancelled,
 }
 
@@ -96,13 +96,13 @@ impl TaskState {
         matches!(self, Succeeded { .. } | Cached | Failed { .. } | Skipped { .. } | Cancelled)
     }
 
-    /// Whether the task's outputs are there.
+    /// Whether the task's outputs exist.
     #[must_use]
     pub fn is_success(&self) -> bool {
         matches!(self, TaskState::Succeeded { .. } | TaskState::Cached)
     }
 
-    /// The live attempt and where it runs, if there is one.
+    /// The live attempt and its worker, if it exists.
     #[must_use]
     pub fn live(&self) -> Option<(Epoch, WorkerId)> {
         match *self {
@@ -114,43 +114,43 @@ impl TaskState {
     }
 }
 
-/// A task of a run, as the core keeps it.
+/// A task of a run, as stored by the core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScheduledTask {
     pub(crate) state: TaskState,
     /// The tasks that need this one.
     pub(crate) dependents: Vec<TaskIx>,
-    /// How many of its needs are not [closed](crate::Run::is_closed); not maintained in a cancelled run.
+    /// The number of its needs that are not [closed](crate::Run::is_closed); not maintained in a cancelled run.
     pub(crate) open_above: u32,
-    /// The group of tasks that are placed alike.
+    /// The class of tasks with the same placement.
     pub(crate) class: ClassIx,
     pub(crate) tally: Tally,
 }
 
 impl ScheduledTask {
-    /// Where it stands.
+    /// The state of the task.
     #[must_use]
     pub fn state(&self) -> &TaskState {
         &self.state
     }
 
-    /// How many attempts it has had, the present one included.
+    /// The number of attempts so far, including the current one.
     #[must_use]
     pub fn attempts(&self) -> u32 {
         self.tally.epoch.0
     }
 }
 
-/// What a task's attempts came to. It outlives the states, and only grows.
+/// Counts of a task's attempts. They survive state changes and only grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// The latest attempt; 0 before the first.
     pub(crate) epoch: Epoch,
-    /// Attempts that failed by themselves.
+    /// Attempts that failed, not counting preemptions.
     pub(crate) failures: u32,
-    /// Attempts that were taken away.
+    /// Attempts that were preempted.
     pub(crate) preemptions: u32,
-    /// How many of those had saved a checkpoint.
+    /// How many preempted attempts had saved a checkpoint.
     pub(crate) resumable: u32,
     /// The latest attempt that saved a checkpoint; 0 before the first.
     pub(crate) saved: Epoch,
@@ -160,7 +160,7 @@ impl Tally {
     pub(crate) const NONE: Tally =
         Tally { epoch: Epoch(0), failures: 0, preemptions: 0, resumable: 0, saved: Epoch(0) };
 
-    /// Counts a failure, and says how long to wait before the next attempt; `None` if there shall be none.
+    /// Counts a failure, and returns the delay before the next attempt; `None` if there is no further attempt.
     pub(crate) fn count(&mut self, class: FailureClass, retry: &Retry) -> Option<u64> {
         let kind = if class == FailureClass::Preempted { &mut self.preemptions } else { &mut self.failures };
         *kind = kind.saturating_add(1);
@@ -173,7 +173,7 @@ impl Tally {
         again.then(|| retry.pause_ms(self.failed() - self.resumable))
     }
 
-    /// How many attempts have failed, for whatever reason.
+    /// The number of failed attempts, for any reason.
     pub(crate) fn failed(&self) -> u32 {
         self.failures.saturating_add(self.preemptions)
     }

@@ -1,4 +1,4 @@
-//! Tests with many tasks. They count work, not seconds.
+//! Tests with many tasks. They count operations, not seconds.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -47,7 +47,7 @@ fn joined(worker: u32) -> Event {
     Event::WorkerJoined { worker: WorkerId(worker), capacity }
 }
 
-/// What was needed to bring a history to its end.
+/// Operations that a history needed until its end.
 #[derive(Default)]
 struct Counts {
     events: usize,
@@ -57,7 +57,7 @@ struct Counts {
     ended: Option<RunOutcome>,
 }
 
-/// Answers every effect at once, until there is nothing more to answer.
+/// Answers every effect immediately, until no effects are left.
 fn drive(core: &mut Orchestrator, first: Vec<Event>) -> Counts {
     let mut work = Counts::default();
     let mut due = VecDeque::from(first);
@@ -102,7 +102,7 @@ fn twenty_thousand_tasks_cost_a_bounded_amount_of_work_each() {
     core.sanity_check().unwrap();
     assert!(work.events <= 3 * count + 9, "{} events for {count} tasks", work.events);
     assert!(work.effects <= 7 * count, "{} effects for {count} tasks", work.effects);
-    // Two kinds of ready tasks, each looked at twice, and one more look for each task that starts.
+    // Two kinds of ready tasks, each examined twice, and once more for each task that starts.
     assert!(work.looked_at <= 6 * work.events, "{} looks for {} events", work.looked_at, work.events);
     assert!(work.most_at_once <= 4 + 2 * 32, "{} looks for one event", work.most_at_once);
     assert_eq!(core.next_deadline(), None);

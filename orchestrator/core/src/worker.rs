@@ -1,5 +1,5 @@
-//! A worker, and what it holds. A slot is taken from the `Start` until the worker says that the attempt ended or is gone
-//! itself, even where the task has long moved on: no worker is asked to hold more than it can.
+//! A worker and its slots. A slot is occupied from the `Start` until the worker reports that the attempt ended or is
+//! itself gone, even if the task has moved on: no worker is asked to hold more than it can.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::event::{Capacity, Elsewhere};
 use crate::ids::AttemptId;
 use crate::plan::Resource;
 
-/// A worker, as the core keeps it.
+/// A worker, as stored by the core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worker {
     pub(crate) capacity: Capacity,
@@ -17,59 +17,59 @@ pub struct Worker {
     pub(crate) used_cpus: u32,
     /// The sum over the slots, in bytes.
     pub(crate) used_memory: u64,
-    /// The devices whose last attempt found them unavailable: they are given out after all others.
+    /// The devices that their last attempt found unavailable: they are assigned after all others.
     pub(crate) doubted: BTreeSet<(String, u32)>,
-    /// Whether it is to begin nothing new.
+    /// Whether no new attempt may start here.
     pub(crate) closed: bool,
-    /// What the attempts of other cores take.
+    /// The resources that attempts of other cores use.
     pub(crate) elsewhere: Elsewhere,
 }
 
-/// What one attempt takes of a worker.
+/// What one attempt uses of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) variant: usize,
     pub(crate) resource: Resource,
-    /// Its own of the backend's devices, where these are counted.
+    /// The device that it uses, if the backend's devices are counted.
     pub(crate) device: Option<u32>,
     pub(crate) phase: SlotPhase,
 }
 
-/// What was said last about a slot.
+/// The latest message about a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SlotPhase {
-    /// The worker was asked to begin it and has not answered.
+    /// The worker was asked to start it and has not answered.
     Starting,
-    /// The worker said that it began.
+    /// The worker reported that it started.
     Running,
-    /// The worker was asked to stop it and has not confirmed that it ended.
+    /// The worker was asked to stop it and has not confirmed its end.
     Stopping(StopReason),
 }
 
 impl Worker {
-    /// What it has to offer.
+    /// The resources that it offers.
     #[must_use]
     pub fn capacity(&self) -> &Capacity {
         &self.capacity
     }
 
-    /// The attempts that take room on it, superseded ones that have not ended included.
+    /// The attempts that occupy it, including superseded ones that have not ended.
     pub fn attempts(&self) -> impl Iterator<Item = AttemptId> + '_ {
         self.slots.keys().copied()
     }
 
-    /// What each of its attempts takes, and the device that it has.
+    /// The resources of each of its attempts, and its device.
     pub fn held(&self) -> impl Iterator<Item = (AttemptId, &Resource, Option<u32>)> {
         self.slots.iter().map(|(&attempt, slot)| (attempt, &slot.resource, slot.device))
     }
 
-    /// Whether it is to begin nothing new.
+    /// Whether no new attempt may start here.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed
     }
 
-    /// What the attempts of other cores take.
+    /// The resources that attempts of other cores use.
     #[must_use]
     pub fn elsewhere(&self) -> &Elsewhere {
         &self.elsewhere
@@ -87,9 +87,9 @@ impl Worker {
         }
     }
 
-    /// Whether an attempt that takes this could begin here now.
+    /// Whether an attempt with these resources could start here now.
     pub(crate) fn has_room(&self, resource: &Resource) -> bool {
-        // An exclusive attempt is the only one on its worker, so that the first slot tells.
+        // An exclusive attempt is the only one on its worker, so the first slot is sufficient.
         let alone = self.slots.values().next().is_some_and(|slot| slot.resource.exclusive);
         let Elsewhere { cpus, memory, attempts, devices: _ } = self.elsewhere;
         let others = self.slots.len().saturating_add(attempts as usize);
@@ -103,12 +103,12 @@ impl Worker {
             && resource.memory.unwrap_or(0) <= (self.capacity.memory - self.used_memory).saturating_sub(memory)
     }
 
-    /// Whether a device of the backend is free, or its attempts share what there is.
+    /// Whether a device of the backend is free, or its attempts share the devices.
     pub(crate) fn has_device(&self, resource: &Resource) -> bool {
         !self.capacity.devices.contains_key(&resource.backend) || self.free_device(resource).is_some()
     }
 
-    /// The device that an attempt which takes this is given: the first free one, those that are in doubt last.
+    /// The device for an attempt with these resources: the first free one, devices in doubt last.
     fn free_device(&self, resource: &Resource) -> Option<u32> {
         let backend = &resource.backend;
         let same = self.slots.values().filter(|slot| slot.resource.backend == *backend);

@@ -70,9 +70,9 @@ pub(crate) struct Driver {
     pub(crate) look_at: Option<Instant>,
     actions: Vec<Effect>,
     ended: Option<RunStateName>,
-    /// What a run on a server has beyond one in this process.
+    /// The additional state of a run on a server.
     pub(crate) lab: LabMemory,
-    /// Why the run cannot go on.
+    /// Why the run cannot continue.
     pub(crate) fatal: Option<LedgerError>,
 }
 
@@ -206,14 +206,26 @@ impl Driver {
 
     /// Journals one event, applies it to the core and dispatches the effects.
     pub(crate) fn apply_event(&mut self, event: Event) {
-        // A heartbeat may wait for company; whatever else happens is written before anything follows from it.
-        self.urgent |= !matches!(event, Event::WorkerHeartbeat { .. });
-        let entry = self.core.entry(Millis(self.clock.now()), event);
-        match serde_json::to_string(&entry) {
-            Ok(text) => self.append_record(Record::Journal { seq: entry.seq, entry: text }),
-            Err(error) => unreachable!("an event is plain data: {error}"),
-        }
-        for effect in self.core.apply(entry.now, entry.event) {
+        self.apply_events(Some(event));
+    }
+
+    /// Journals and applies what changed in the use of other runs, then an event, if one is given, and dispatches the effects.
+    pub(crate) fn apply_events(&mut self, event: Option<Event>) {
+        let (now, mut urgent, mut entries) = (Millis(self.clock.now()), self.urgent, Vec::new());
+        let apply = |core: &mut Orchestrator, event| {
+            // A heartbeat may be written later with others; any other event is written before its effects are performed.
+            urgent |= !matches!(event, Event::WorkerHeartbeat { .. });
+            let entry = core.entry(now, event);
+            match serde_json::to_string(&entry) {
+                Ok(text) => entries.push(Record::Journal { seq: entry.seq, entry: text }),
+                Err(error) => unreachable!("an event is plain data: {error}"),
+            }
+            core.apply(entry.now, entry.event)
+        };
+        let effects = self.lab.apply_event(self.run, &mut self.core, event, apply);
+        self.urgent = urgent;
+        entries.into_iter().for_each(|entry| self.append_record(entry));
+        for effect in effects {
             self.dispatch_effect(effect);
         }
     }
@@ -262,7 +274,7 @@ impl Driver {
                     let _ = link.send(ToWorker::Stop(attempt)).await;
                 }
             }
-            // The embedded worker lives as long as its link does; without the link it ends by itself.
+            // The embedded worker lives as long as its link does; without the link it ends.
             Effect::Dismiss { worker } => drop(self.workers.remove(&worker)),
             Effect::Resolve { .. }
             | Effect::Expand { .. }

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::{Component, Path, PathBuf};
 
 use assay_data::Walk;
+use assay_environment::PythonDescription;
 use assay_spec::{ArtifactRef, LocalFile, ResolvedStep};
 
 /// The most files that one config may name.
@@ -131,21 +133,85 @@ where
     E: std::fmt::Display,
 {
     let mut contents = Vec::new();
+    let mut descriptions = Descriptions::default();
     for file in expand_files(&step.files)? {
         let name = file.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let artifact = content_of(file.path.clone(), name).await.map_err(|error| format!("`{}`: {error}", file.key))?;
+        let path = descriptions.content_path(&file)?;
+        let artifact = content_of(path, name).await.map_err(|error| format!("`{}`: {error}", file.key))?;
         contents.push((file, artifact));
     }
     step.pin_all(&contents);
     Ok(())
 }
 
+/// Files with the descriptions of interpreters, which are removed with this value.
+#[derive(Default)]
+pub struct Descriptions {
+    folder: Option<tempfile::TempDir>,
+    count: usize,
+}
+
+impl Descriptions {
+    /// The path of the file whose content counts: a description in the place of an interpreter, and any other file itself. On a server, the
+    /// file of an interpreter is the description that was submitted.
+    ///
+    /// # Errors
+    /// If the interpreter cannot be described. The message names the key and the path.
+    pub fn content_path(&mut self, file: &LocalFile) -> Result<PathBuf, String> {
+        if !file.is_python || is_description(&file.path) {
+            return Ok(file.path.clone());
+        }
+        let described = PythonDescription::read_once(&file.path);
+        let described = described.map_err(|error| format!("`{}`: {error}; {}", file.key, error.hint))?;
+        let cannot = |error: std::io::Error| format!("`{}`: cannot write the description: {error}", file.key);
+        let folder = match self.folder.take() {
+            Some(folder) => self.folder.insert(folder),
+            None => self.folder.insert(tempfile::tempdir().map_err(cannot)?),
+        };
+        self.count += 1;
+        let path = folder.path().join(format!("{}.json", self.count));
+        fs::write(&path, described.to_json()).map_err(cannot)?;
+        Ok(path)
+    }
+}
+
+fn is_description(path: &Path) -> bool {
+    let mut start = [0];
+    fs::File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"{"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    #[test]
+    fn an_interpreter_counts_by_its_description() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let python = folder.path().join("python");
+        fs::write(&python, "#!/bin/sh\necho '{\"version\": \"cpython 3.13.5\", \"packages\": [\"a==1\"]}'\n").unwrap();
+        fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+        let file = LocalFile { element: None, is_python: true, ..listed(folder.path(), "python") };
+        let mut descriptions = Descriptions::default();
+        let path = descriptions.content_path(&file).unwrap();
+        let description = PythonDescription::parse(&fs::read_to_string(&path).unwrap()).unwrap();
+        assert_eq!((description.interpreter, description.packages), (python, vec!["a==1".to_owned()]));
+        // A submitted description is not run.
+        let submitted = LocalFile { path: path.clone(), ..file.clone() };
+        assert_eq!(descriptions.content_path(&submitted).unwrap(), path);
+        let none = LocalFile { element: None, is_python: true, ..listed(folder.path(), "none") };
+        let error = descriptions.content_path(&none).unwrap_err();
+        assert!(error.contains("`files`") && error.contains("is not a Python interpreter"), "{error}");
+    }
+
     fn listed(folder: &Path, element: &str) -> LocalFile {
-        LocalFile { key: "files".into(), element: Some(element.into()), path: folder.join(element), most: None }
+        LocalFile {
+            key: "files".into(),
+            element: Some(element.into()),
+            path: folder.join(element),
+            most: None,
+            is_python: false,
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod watch;
 mod worker_messages;
 
 pub use execute::{Submission, WorkerLink, execute_run};
-pub use files::{expand_files, pin_files};
+pub use files::{Descriptions, expand_files, pin_files};
 pub use lab::{
     Connection, History, Hub, HubError, HubSettings, LabLedger, LabSubmission, PastAttempt, PastTask, Pilots,
     PoolSettings, PoolView, Pools, SubmittedFile, TokenSource, WorkerView, path_under,

@@ -56,7 +56,7 @@ impl LedgerError {
         LedgerError { message, full: false }
     }
 
-    /// The disk is full: nothing of the run can go on.
+    /// The disk is full: the run cannot continue.
     #[must_use]
     pub fn disk_full(message: String) -> Self {
         LedgerError { message, full: true }

@@ -1,7 +1,7 @@
-//! The node agent: runs attempts in executors and reports what they say.
+//! The node agent: runs attempts in executors and forwards their reports.
 //!
 //! A worker never runs a step in its own address space: a CUDA fault, an OOM kill or a panic costs one attempt, never
-//! the node. It never decides what runs next, and it never opens the store.
+//! the node. It never schedules tasks, and it never opens the store.
 
 pub mod link;
 mod machine;

@@ -13,42 +13,42 @@ use serde_json::Value;
 pub enum ToWorker {
     /// Run one attempt.
     Start(Box<Assignment>),
-    /// Give an attempt up: its executor is asked to stop, then killed.
+    /// Cancel an attempt: its executor is asked to stop, then killed.
     Stop(AttemptId),
-    /// Give an attempt up as preempted: its task runs again, on this worker or on another.
+    /// Preempt an attempt: its task runs again, on this worker or on another.
     Preempt(AttemptId),
 }
 
-/// One attempt, with all that a worker needs to run it.
+/// One attempt, with everything a worker needs to run it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assignment {
-    /// Which attempt.
+    /// The attempt.
     pub attempt: AttemptId,
     /// The task's address, for messages and logs.
     pub address: String,
-    /// The backend whose executor shall run it.
+    /// The backend whose executor runs it.
     pub backend: String,
-    /// Which of the backend's devices it has to itself, where they are counted.
+    /// The number of the device that it uses exclusively, if the backend's devices are counted.
     pub device: Option<u32>,
     /// The step kind.
     pub kind: String,
     /// The resolved config.
     pub config: Value,
-    /// Where the artifacts that the config names lie, by hash.
+    /// The paths of the artifacts that the config names, by hash.
     pub artifacts: BTreeMap<String, PathBuf>,
-    /// The attempt's own empty folder.
+    /// The empty folder of the attempt.
     pub workdir: PathBuf,
-    /// Where attempts of this task leave what a later one can resume from; it need not exist.
+    /// The folder with the state from which a later attempt can resume; it need not exist.
     pub resume: PathBuf,
-    /// Whether nothing else may run on the machine meanwhile.
+    /// Whether no other attempt may run on the machine at the same time.
     pub exclusive: bool,
     /// Compute threads.
     pub threads: u32,
-    /// Which replicate, from 1.
+    /// The number of the replicate, from 1.
     pub replicate: u32,
-    /// Milliseconds that it may take.
+    /// The time limit in milliseconds.
     pub timeout_ms: u64,
-    /// Bytes of memory that it may use; `None` for the worker's own limit.
+    /// The memory limit in bytes; `None` means the worker's own limit.
     pub memory: Option<u64>,
 }
 
@@ -59,6 +59,6 @@ pub enum FromWorker {
     Heartbeat,
     /// Something happened during an attempt.
     AttemptEvent(AttemptId, AttemptEvent),
-    /// An attempt is over and its executor is gone.
+    /// An attempt has ended and its executor has exited.
     AttemptEnded(AttemptId, AttemptOutcome),
 }

@@ -1,12 +1,12 @@
-//! The machine's room, which every run on it shares: its processors, its devices, and having it alone.
+//! The resources of the machine, which all runs on it share: processors, devices, and exclusive use.
 //!
-//! Each thing that an attempt can take is a lock on a file in one folder, which does not depend on the store. The locks
-//! are advisory and belong to open files, so that the kernel releases them however a process ends.
+//! Each resource is a lock on a file in one folder, which does not depend on the store. The locks are advisory and
+//! belong to open files, so the kernel releases them however a process ends.
 //!
 //! - An attempt holds `alone` shared, one lock for each of its processors, and one for its device. An exclusive attempt
-//!   holds `alone` by itself, and needs nothing else.
-//! - Who waits holds `turn`, and nothing new begins meanwhile: a task that needs much is not overtaken for ever by tasks
-//!   that need little. Who waits for a device gives its turn away, since devices are held for hours.
+//!   holds `alone` exclusively, and needs no other lock.
+//! - A waiting attempt holds `turn`, and no new attempt starts meanwhile: tasks that need few resources cannot starve a
+//!   task that needs many. An attempt that waits for a device releases `turn`, since devices are held for hours.
 
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
@@ -17,19 +17,19 @@ use std::time::SystemTime;
 /// The variable that names another folder for the locks.
 pub const MACHINE: &str = "ASSAY_MACHINE";
 
-/// The room of this machine, as its runs share it.
+/// The resources of this machine, shared by its runs.
 #[derive(Debug, Clone)]
 pub struct Machine {
     folder: PathBuf,
     cpus: u32,
 }
 
-/// What an attempt takes of the machine.
+/// The resources that an attempt needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
     /// Processors.
     pub cpus: u32,
-    /// Whether nothing else may run meanwhile.
+    /// Whether no other attempt may run meanwhile.
     pub exclusive: bool,
     /// A backend, and the number of one of its devices.
     pub device: Option<(String, u32)>,
@@ -38,30 +38,30 @@ pub struct Need {
 /// What an attempt waits for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Blocker {
-    /// Another one waits already.
+    /// Another attempt is already waiting.
     #[error("waits for its turn: tasks of other runs wait for this machine, too")]
     Turn,
-    /// It needs the machine alone, and something runs.
+    /// It needs the machine exclusively, and other attempts run.
     #[error("waits for the machine to itself: tasks of other runs are under way on it")]
     Others,
-    /// Something that needs the machine alone runs.
+    /// An exclusive attempt runs.
     #[error("waits: a task of another run has this machine to itself")]
     Exclusive,
     /// Too few processors are free.
     #[error("waits for processors: tasks of other runs use them")]
     Cpus,
-    /// The device is taken.
+    /// The device is in use.
     #[error("waits for device {1} of `{0}`: a task of another run uses it")]
     Device(String, u32),
 }
 
-/// Room that was taken. Dropping it gives it back.
+/// Claimed resources. Dropping this releases them.
 #[derive(Debug)]
 pub struct Claim {
     _locks: Vec<File>,
 }
 
-/// An attempt that waits for room.
+/// An attempt that waits for resources.
 #[derive(Debug)]
 pub struct Queued<'a> {
     machine: &'a Machine,
@@ -70,11 +70,11 @@ pub struct Queued<'a> {
 }
 
 impl Machine {
-    /// The machine of this user's runs: the locks lie in the folder that [`MACHINE`] names, or else in one in `/tmp`. The
-    /// folder is the same whatever the store, the session and `TMPDIR` are. `cpus` is how many processors there are.
+    /// The machine of this user's runs: the locks are in the folder named by [`MACHINE`], or otherwise in one in `/tmp`.
+    /// The folder does not depend on the store, the session or `TMPDIR`. `cpus` is the number of processors.
     ///
     /// # Errors
-    /// If the folder cannot be made, or belongs to somebody else; the message says what to do.
+    /// If the folder cannot be created, or belongs to another user; the message says what to do.
     pub fn open(cpus: u32) -> io::Result<Machine> {
         let user = rustix::process::getuid().as_raw();
         let named = std::env::var_os(MACHINE).filter(|folder| !folder.is_empty());
@@ -89,16 +89,16 @@ impl Machine {
         })
     }
 
-    /// A machine whose locks lie in this folder, which is made if it is missing.
+    /// A machine whose locks are in this folder, which is created if it is missing.
     ///
     /// # Errors
-    /// If it cannot be made, or belongs to somebody else.
+    /// If it cannot be created, or belongs to another user.
     pub fn open_in(folder: &Path, cpus: u32) -> io::Result<Machine> {
         match DirBuilder::new().mode(0o700).create(folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        // Anybody may write in `/tmp`: a link there would lead our files elsewhere.
+        // Any user may write to `/tmp`: a link there would redirect our files.
         let found = std::fs::symlink_metadata(folder)?;
         if !found.is_dir() || found.uid() != rustix::process::getuid().as_raw() {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not a folder that this user owns"));
@@ -106,7 +106,7 @@ impl Machine {
         Ok(Machine { folder: folder.to_owned(), cpus: cpus.max(1) })
     }
 
-    /// Begins to wait for room.
+    /// Starts to wait for resources.
     #[must_use]
     pub fn join_queue(&self, need: Need) -> Queued<'_> {
         Queued { machine: self, need, turn: None }
@@ -115,7 +115,7 @@ impl Machine {
     fn open_lock_file(&self, name: &str) -> io::Result<File> {
         let mut options = File::options();
         let file = options.read(true).write(true).create(true).truncate(false).open(self.folder.join(name))?;
-        // Programs that clear `/tmp` take what was not used for days.
+        // Programs that clean `/tmp` delete files that were not used for days.
         let _ = file.set_modified(SystemTime::now());
         Ok(file)
     }
@@ -132,7 +132,7 @@ impl Machine {
 
     fn try_cpus(&self, cpus: u32) -> io::Result<Option<Vec<File>>> {
         let mut taken = Vec::new();
-        // A task may ask for more than there is where it is told so: then it takes all.
+        // A task may request more processors than the machine has; it then uses all.
         let wanted = cpus.min(self.cpus) as usize;
         for number in 0..self.cpus {
             if taken.len() == wanted {
@@ -163,11 +163,11 @@ impl Machine {
 }
 
 impl Queued<'_> {
-    /// Takes the room if it is there now; else says what is waited for. To be asked again after a while: a lock that is
-    /// waited for in the kernel cannot be given up.
+    /// Claims the resources if they are free now; otherwise returns what blocks it. Call this again after a while:
+    /// waiting for a lock in the kernel could not be cancelled.
     ///
     /// # Errors
-    /// If the files of the locks cannot be used.
+    /// If the lock files cannot be used.
     pub fn try_claim(&mut self) -> io::Result<Result<Claim, Blocker>> {
         if self.turn.is_none() {
             self.turn = self.machine.try_lock("turn")?;
@@ -207,7 +207,7 @@ mod tests {
         Need { device: Some(("cuda".into(), number)), ..need(1) }
     }
 
-    /// Two runs: each opens the machine for itself.
+    /// Two runs: each opens the machine separately.
     fn open_twice(cpus: u32) -> (tempfile::TempDir, Machine, Machine) {
         let folder = tempfile::tempdir().unwrap();
         let open = || Machine::open_in(&folder.path().join("machine"), cpus).unwrap();
@@ -258,7 +258,7 @@ mod tests {
         let measurement = waiting.try_claim().unwrap().unwrap();
         drop(measurement);
         assert!(claim_now(&one, need(1)).is_ok());
-        // Who gives up gives its turn away.
+        // A cancelled wait releases its turn.
         let running = claim_now(&one, need(1)).unwrap();
         let mut waiting = two.join_queue(exclusive_need());
         assert!(waiting.try_claim().unwrap().is_err());

@@ -1,4 +1,4 @@
-//! The node: takes assignments, runs each in an executor process of its own, and reports what they say.
+//! The node: takes assignments, runs each in a separate executor process, and forwards its reports.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use tokio::task::JoinSet;
 use crate::link::{Assignment, FromWorker, ToWorker};
 use crate::machine::{Claim, Machine, Need};
 
-/// How often a node says that it is alive.
+/// The interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// How often an attempt that waits for room on the machine looks for it.
+/// How often an attempt that waits for resources of the machine tries again.
 const POLL: Duration = Duration::from_millis(30);
 
-/// How long an attempt waits before a person is told.
+/// How long an attempt waits before the wait is reported.
 const UNSAID: Duration = Duration::from_millis(500);
 
-/// How a node finds the executor of a backend: the command, or why there is none.
+/// How a node finds the executor of a backend: the command, or why none is available.
 pub type FindExecutor = dyn Fn(&str) -> Result<ExecutorCommand, NotFound> + Send + Sync;
 
-/// Runs a node until the server's end of the link is gone; then every executor is killed. Each attempt waits until the
-/// machine, which other runs use as well, has room for it.
+/// Runs a node until the server's end of the link is closed; then every executor is killed. Each attempt waits until
+/// the machine, which other runs also use, has the resources for it.
 pub async fn run_node(
     find: Arc<FindExecutor>,
     memory: u64,
@@ -65,7 +65,7 @@ pub async fn run_node(
 
 fn send_stop(handle: Option<StopHandle>, reason: Stop) {
     if let Some(handle) = handle {
-        // An attempt that ended a moment ago no longer listens.
+        // An attempt that has just ended no longer receives.
         let _ = handle.send(reason);
     }
 }
@@ -96,18 +96,18 @@ async fn process_assignment(
                 Ok(reason) = &mut stopped => Err(reason.failure()),
             };
             match claim {
-                // The room is given back as soon as the executor is gone.
+                // The resources are released as soon as the executor has exited.
                 Ok(_claim) => run_executor(&command, assignment, &limits, stopped, &to_server).await,
                 Err(failure) => AttemptOutcome::Failed(failure),
             }
         }
     };
-    // A server that is gone needs no outcome.
+    // If the server is gone, no one needs the outcome.
     let _ = to_server.send(FromWorker::AttemptEnded(id, outcome)).await;
     id
 }
 
-/// Runs the attempt in an executor, and passes on what it says.
+/// Runs the attempt in an executor, and forwards its reports.
 async fn run_executor(
     command: &ExecutorCommand,
     assignment: Assignment,
@@ -118,12 +118,12 @@ async fn run_executor(
     let (events, received) = mpsc::channel(64);
     let forwarding = tokio::spawn(forward_events(assignment.attempt, received, to_server.clone()));
     let outcome = run_attempt(command, run_request(assignment), limits, stopped, events).await;
-    // All that the executor said is passed on before its end is.
+    // All reports of the executor are forwarded before its outcome.
     let _ = forwarding.await;
     outcome
 }
 
-/// Waits for room on the machine, and says what for if that takes a while.
+/// Waits for resources of the machine, and reports the blocker if that takes a while.
 async fn claim_room(
     machine: &Machine,
     assignment: &Assignment,
@@ -146,7 +146,7 @@ async fn claim_room(
             }
         };
         if began.elapsed() > UNSAID && said.as_ref() != Some(&blocker) {
-            // A server that is gone stops the attempt by itself.
+            // If the server is gone, the attempt is stopped anyway.
             let event = AttemptEvent::Queued(blocker.to_string());
             let _ = to_server.send(FromWorker::AttemptEvent(assignment.attempt, event)).await;
             said = Some(blocker);

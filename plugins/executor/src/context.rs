@@ -1,4 +1,4 @@
-//! The world as a step sees it inside an executor.
+//! The context of a step inside an executor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,17 +15,17 @@ use serde_json::Value;
 use crate::outbox::SharedOutbox;
 use crate::plugin::HostedPlugin;
 
-/// The attempt that shall stop, by its epoch; 0 for none.
+/// The epoch of the attempt that must stop; 0 for none.
 pub(crate) type Stop = Arc<AtomicU32>;
 
-/// One attempt's world.
+/// The context of one attempt.
 pub(crate) struct Attempt<'a> {
     pub(crate) device: Device,
     pub(crate) threads: usize,
     pub(crate) replicate: u32,
     pub(crate) epoch: u32,
     pub(crate) artifacts: BTreeMap<String, PathBuf>,
-    /// Absolute, without links.
+    /// Absolute and without links.
     pub(crate) workdir: PathBuf,
     /// Absolute; it need not exist.
     pub(crate) resume: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! A further process of this executor, for a step that measures over several: it runs one step alone.
+//! A further process of this executor, which runs one step, for steps that measure over several processes.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use crate::context::Attempt;
 
-/// How often the process is looked at.
+/// How often the process is polled.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How many bytes of what it printed are shown when it ends without a result.
+/// How many bytes of its output are shown if it ends without a result.
 const MOST_SHOWN: usize = 2000;
 
-/// What `--step` prints, as far as it matters here.
+/// The relevant fields of the output of `--step`.
 #[derive(Deserialize)]
 struct Summary {
     #[serde(default)]
@@ -27,12 +27,12 @@ struct Summary {
 }
 
 impl Attempt<'_> {
-    /// Runs a step in a process of its own, which belongs to this executor's group: whoever ends the group ends it too.
+    /// Runs a step in a separate process of this executor's group, so that ending the group also ends it.
     pub(crate) fn run_further_process(&self, kind: &str, config: &Value) -> Result<Values, StepError> {
         let folder = self.workdir.join("further-process");
         std::fs::create_dir_all(&folder).map_err(|error| io_failure("make", &folder, &error))?;
         let result = self.run_in(&folder, kind, config);
-        // The folder of the attempt goes as a whole, so that nothing depends on this.
+        // The folder of the attempt is removed as a whole, so errors do not matter.
         let _ = std::fs::remove_dir_all(&folder);
         result
     }
@@ -47,11 +47,11 @@ impl Attempt<'_> {
         let file = |path: &Path| File::create(path).map_err(|error| io_failure("write", path, &error));
         let program =
             std::env::current_exe().map_err(|error| StepError::failed(format!("no program file: {error}")))?;
-        // This process may itself run one step alone.
+        // This process may itself have been started with `--step`.
         let own = std::env::args_os().skip(1).take_while(|argument| argument != "--step");
         let mut command = Command::new(&program);
         command.args(own).arg("--step").arg(&step);
-        // It dies with this process, and not, as this one does, with the worker.
+        // It dies with this process, not with the worker.
         command.env(WORKER, std::process::id().to_string());
         command.stdin(Stdio::null()).stdout(file(&out)?).stderr(file(&log)?);
         let child = command.spawn().map_err(|error| io_failure("start", &program, &error))?;
@@ -76,7 +76,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Waits for a process, or ends it when the step shall stop.
+    /// Waits for a process, or kills it when the step must stop.
     fn wait_for_exit(&self, mut child: Child) -> Result<(), StepError> {
         loop {
             match child.try_wait() {

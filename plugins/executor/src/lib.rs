@@ -1,17 +1,17 @@
-//! The other end: turns requests into steps and steps into reports.
+//! The executor side of the protocol: turns requests into steps and steps into reports.
 //!
-//! An executor is one process that runs one attempt of one step. Whoever writes a backend fills in a [`Setup`] (its
-//! name, its device, the step kinds) and calls [`serve_requests`] from `main`; the protocol, the batching of reports, panics and
-//! cancellation are seen to here. [`run_single_step`] runs one step from a file instead, for debugging.
+//! An executor is one process that runs one attempt of one step. An author of a backend fills in a [`Setup`] (its name, its
+//! device, the step kinds) and calls [`serve_requests`] from `main`; this crate handles the protocol, the batching of reports,
+//! panics and cancellation. [`run_single_step`] runs one step from a file instead, for debugging.
 //!
-//! What always holds:
+//! Invariants:
 //!
-//! - Nothing but frames goes to the standard output that the worker reads: what a step or a library prints goes to
-//!   standard error, and what it reads from standard input is empty.
-//! - The last report is `completed` or `failed`, also when the step panics. Only what ends the process, such as a signal
-//!   or a refused allocation, leaves the last word to the worker.
-//! - When the worker is gone, so that the input ends, the process ends at once.
-//! - Reports of one attempt keep their order; only positions that were overtaken are left out.
+//! - Only frames are written to the standard output that the worker reads: the output of a step or a library goes to
+//!   standard error, and its standard input is empty.
+//! - The last report is `completed` or `failed`, even if the step panics. Only if the process itself dies, such as by a
+//!   signal or a refused allocation, the worker determines the outcome.
+//! - When the worker closes the input because it exited, the process ends immediately.
+//! - Reports of one attempt keep their order; only outdated positions are omitted.
 
 mod context;
 mod further;
@@ -32,18 +32,18 @@ use assay_tensor::Device;
 pub use serve::serve_requests;
 pub use single_step::run_single_step;
 
-/// What makes an executor: the backend and the steps that it can run.
+/// The backend of an executor and the steps that it can run.
 pub struct Setup {
     /// The backend's name, as in `resources: [{backend: cpu}]`.
     pub backend: String,
-    /// The device as it is recorded beside every measurement.
+    /// The device as recorded with every measurement.
     pub device_info: DeviceInfo,
-    /// How many such devices the machine has, if each is for one attempt at a time.
+    /// How many such devices the machine has, if each serves one attempt at a time.
     pub devices: Option<u32>,
-    /// Opens the device, with so many compute threads. Called once, when the step is about to begin; the error is a
-    /// lower-case fragment that says why there is no device.
+    /// Opens the device with the given number of compute threads. Called once, just before the step starts; the error
+    /// is a lower-case fragment with the reason.
     pub device: DeviceFactory,
-    /// The step kinds. The built-in executors take [`assay_steps::registry`].
+    /// The step kinds. The built-in executors use [`assay_steps::registry`].
     pub steps: Vec<Box<dyn Step>>,
 }
 
@@ -55,10 +55,10 @@ impl Setup {
     }
 }
 
-/// Which of the backend's devices the worker wants to be used ([`DEVICE`]): the first one, if it does not say.
+/// The number of the device that the worker selected ([`DEVICE`]); the first one by default.
 ///
 /// # Errors
-/// A lower-case fragment, where what it says is no number.
+/// A lower-case fragment, if the value is not a number.
 pub fn device_asked() -> Result<usize, String> {
     match std::env::var(DEVICE) {
         Err(std::env::VarError::NotPresent) => Ok(0),
@@ -66,13 +66,13 @@ pub fn device_asked() -> Result<usize, String> {
     }
 }
 
-/// Asks the kernel to end this process when the worker dies, where the worker relies on that ([`WORKER`]). To be called before
-/// anything that takes time. If the worker is gone already, the process ends here.
+/// Asks the kernel to kill this process when the worker dies, if the worker relies on that ([`WORKER`]). Call this before
+/// anything that takes time. If the worker is already dead, the process ends here.
 pub fn die_with_worker() {
     #[cfg(target_os = "linux")]
     if let Some(worker) = std::env::var(WORKER).ok().and_then(|worker| worker.parse().ok()) {
         use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
-        // A kernel that refuses leaves the end of the input to tell.
+        // If the kernel refuses, the end of the input ends the process.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         if getppid() != Pid::from_raw(worker) {
             std::process::exit(0);

@@ -1,4 +1,4 @@
-//! Reports on their way out: batched where they are many, thinned where only the latest counts, always in order.
+//! The queue of reports: batches metric points, keeps only the latest position, and preserves the order.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -8,25 +8,25 @@ use std::time::{Duration, Instant};
 
 use assay_protocol::{FrameError, LogLevel, MetricPoint, Progress, Report, write_frame};
 
-/// How long a metric point may wait for others, and how often a position is reported.
+/// How long a metric point may wait for others, and the interval between positions.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// How many metric points go together at most.
+/// The maximum number of metric points in a batch.
 const BATCH: usize = 256;
 
-/// The longest log text that is sent, in bytes. The worker cuts lines shorter.
+/// The longest log text that is sent, in bytes. The worker truncates lines further.
 const MAX_TEXT: usize = 64 * 1024;
 
-/// Where reports go.
+/// The destination of reports.
 pub(crate) trait Sink: Send {
     /// Sends one report.
     ///
     /// # Errors
-    /// [`FrameError::Io`] if nobody listens any more.
+    /// [`FrameError::Io`] if the receiver is gone.
     fn send(&mut self, report: &Report) -> Result<(), FrameError>;
 }
 
-/// Reports as frames.
+/// Writes reports as frames.
 pub(crate) struct Frames<W>(pub(crate) W);
 
 impl<W: Write + Send> Sink for Frames<W> {
@@ -35,7 +35,7 @@ impl<W: Write + Send> Sink for Frames<W> {
     }
 }
 
-/// What waits to be sent for one attempt.
+/// The pending reports of one attempt.
 pub(crate) struct Outbox {
     sink: Box<dyn Sink>,
     epoch: u32,
@@ -47,7 +47,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// An outbox for the attempt `epoch`. `hang_up` is called when it turns out that nobody listens any more.
+    /// An outbox for the attempt `epoch`. `hang_up` is called when the receiver is gone.
     pub(crate) fn new(sink: Box<dyn Sink>, epoch: u32, hang_up: Box<dyn Fn() + Send>) -> Outbox {
         Outbox { sink, epoch, points: Vec::new(), progress: None, progress_sent: None, closed: false, hang_up }
     }
@@ -81,10 +81,10 @@ impl Outbox {
         self.send(&Report::Artifact { epoch: self.epoch, name: name.to_owned(), path });
     }
 
-    /// Sends the last report; whatever comes after it is dropped.
+    /// Sends the last report; later reports are dropped.
     ///
     /// # Errors
-    /// If the report does not fit into a frame. Then it was not sent, and another may be.
+    /// If the report does not fit into a frame. It was then not sent, and another may be sent.
     pub(crate) fn report_last(&mut self, report: &Report) -> Result<(), String> {
         self.flush_pending();
         if self.closed {
@@ -99,7 +99,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Sends what waits.
+    /// Sends pending reports.
     pub(crate) fn flush_pending(&mut self) {
         self.send_points();
         if let Some(progress) = self.progress.take() {
@@ -120,7 +120,7 @@ impl Outbox {
             return;
         }
         if let Err(error) = self.sink.send(report) {
-            // An attempt that cannot be reported on is over. The worker sees its pipe end and says so.
+            // An attempt that cannot report is useless. The worker sees the end of its pipe and reports the failure.
             eprintln!("cannot send a report, so this executor exits: {error}");
             self.closed = true;
             (self.hang_up)();
@@ -128,7 +128,7 @@ impl Outbox {
     }
 }
 
-/// An outbox that is also emptied while the step is silent.
+/// An outbox that is also flushed while the step reports nothing.
 pub(crate) struct SharedOutbox(Arc<Mutex<Outbox>>);
 
 impl SharedOutbox {

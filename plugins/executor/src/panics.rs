@@ -1,4 +1,4 @@
-//! Panics, turned into values with their message and their place.
+//! Catches panics, with their message and position.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
@@ -12,16 +12,16 @@ pub(crate) struct Panic {
     pub(crate) place: Option<String>,
 }
 
-/// The most panics that are remembered.
+/// The maximum number of panics that are stored.
 const REMEMBERED: usize = 16;
 
-/// The last panics of all threads, the newest last. A panic on a compute thread is carried to the step's own thread,
-/// which runs the hook no second time; so each is found again by its message, whatever else panicked meanwhile.
+/// The most recent panics of all threads, the newest last. A panic on a compute thread is propagated to the step's
+/// thread without running the hook again, so it is found by its message, even if other threads panicked meanwhile.
 static LAST: Mutex<Vec<Panic>> = Mutex::new(Vec::new());
 
-/// Runs `f`, and catches what it panics with. The panic is still printed to standard error first, as usual.
+/// Runs `f`, and catches a panic. The panic is still printed to standard error first, as usual.
 ///
-/// Whatever `f` left half done must not be used afterwards; here the process only reports the failure and ends.
+/// State that `f` left inconsistent must not be used afterwards; here the process only reports the failure and ends.
 pub(crate) fn catch_panic<T>(f: impl FnOnce() -> T) -> Result<T, Panic> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -13,7 +13,7 @@ use serde_json::Value;
 /// The instance that a step uses.
 const INSTANCE: u32 = 0;
 
-/// A plugin in its own process, which ends when this is dropped.
+/// A plugin in a separate process, which ends when this is dropped.
 pub(crate) struct HostedPlugin(PluginProcess);
 
 impl HostedPlugin {

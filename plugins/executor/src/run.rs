@@ -12,8 +12,8 @@ use crate::context::{Attempt, Stop};
 use crate::outbox::SharedOutbox;
 use crate::panics::{Panic, catch_panic};
 
-/// Runs the step and sends every report from `started` to the last. `kinds` are those of the setup's steps. Returns whether the
-/// step completed.
+/// Runs the step and sends all reports from `started` to the last one. `kinds` are those of the setup's steps. Returns whether
+/// the step completed.
 pub(crate) fn execute_request(
     setup: Setup,
     kinds: &[StepKindInfo],
@@ -30,7 +30,7 @@ pub(crate) fn execute_request(
     };
     let sent = outbox.lock_outbox().report_last(&report);
     if let Err(error) = sent {
-        // What is short fits: the messages below are our own.
+        // The messages below are short enough for a frame.
         let hint = Some("write what is large to a file, and declare that as the output".into());
         let failure =
             Failure { class: FailureClass::Step, message: format!("the step's values are too large: {error}"), hint };

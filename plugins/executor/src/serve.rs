@@ -1,4 +1,4 @@
-//! The protocol from the executor's side: greet, take one request, report.
+//! The executor side of the protocol: greet, receive one request, report.
 
 use std::io::{Read, Write};
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use crate::outbox::{Frames, Outbox, SharedOutbox};
 use crate::run::execute_request;
 use crate::stdio;
 
-/// Speaks with the worker over standard input and output until the attempt is over. To be called first thing in `main`,
+/// Communicates with the worker over standard input and output until the attempt has ended. Call this first in `main`,
 /// and nothing after it.
 #[must_use]
 pub fn serve_requests(setup: Setup) -> ExitCode {
@@ -25,18 +25,18 @@ pub fn serve_requests(setup: Setup) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // There is nobody left to tell anything, and compute threads may be at work: end without ceremony.
+    // The worker is gone, and compute threads may be running: exit immediately.
     serve_on(setup, pipes.input, pipes.output, || std::process::exit(0))
 }
 
-/// [`serve_requests`] on any pipes. `hang_up` is called, from any thread, when the worker is gone.
+/// [`serve_requests`] on arbitrary pipes. `hang_up` is called, from any thread, when the worker is gone.
 pub(crate) fn serve_on(
     setup: Setup,
     input: impl Read + Send + 'static,
     mut output: impl Write + Send + 'static,
     hang_up: impl Fn() + Send + Clone + 'static,
 ) -> ExitCode {
-    // The kinds are asked once: what they say includes a schema of their configs, which takes time to make.
+    // The kinds are computed once: they include a schema of their configs, which takes time to build.
     let kinds = setup.kinds();
     if let Err(error) = write_frame(&mut output, &Report::Hello(greeting_message(&setup, kinds.clone()))) {
         eprintln!("the greeting could not be sent: {error}");
@@ -65,7 +65,7 @@ fn run_attempt(
     output: impl Write + Send + 'static,
     hang_up: impl Fn() + Send + 'static,
 ) -> ExitCode {
-    // A worker that only wanted to hear the greeting asks for nothing.
+    // A worker that only wants the greeting sends no request.
     let Ok(request) = request.recv() else { return ExitCode::SUCCESS };
     let outbox = Outbox::new(Box::new(Frames(output)), request.epoch, Box::new(hang_up));
     match SharedOutbox::new(outbox) {
@@ -92,7 +92,7 @@ fn greeting_message(setup: &Setup, kinds: Vec<StepKindInfo>) -> Hello {
     }
 }
 
-/// Hears requests until the worker hangs up, or says what cannot be understood.
+/// Reads requests until the worker closes the pipe, or reports an invalid request.
 fn read_requests(mut input: impl Read, requests: &Sender<RunRequest>, stop: &Stop) {
     let mut asked = false;
     loop {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::testing::{Shelf, test_request, test_setup};
 
-    /// A worker's end of a served executor.
+    /// The worker's end of a served executor.
     struct Served {
         requests: PipeWriter,
         reports: std::io::PipeReader,
@@ -151,7 +151,7 @@ mod tests {
             write_frame(&mut self.requests, &request).unwrap();
         }
 
-        /// Hears the greeting, asks for a step, and hears the rest.
+        /// Reads the greeting, requests a step, and reads all other reports.
         fn run_kind(mut self, kind: &str) -> Vec<Report> {
             let folder = tempfile::tempdir().unwrap();
             assert!(matches!(self.next(), Some(Report::Hello(_))));
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_good_step_is_reported_whole_and_in_order() {
         let mut reports = serve_requests().run_kind("good");
-        // How points are spread over reports depends on the time between them.
+        // The division of points into reports depends on the time between them.
         reports.dedup_by(|report, before| match (report, before) {
             (Report::Metrics { points, .. }, Report::Metrics { points: all, .. }) => {
                 all.append(points);
@@ -249,7 +249,7 @@ mod tests {
         served.send_request(Request::Run(test_request("waits", folder.path())));
         assert_eq!(served.next(), Some(Report::Started { epoch: 7 }));
         served.send_request(Request::Cancel { epoch: 6 });
-        // The step reports a position whenever it looks, so that one after the request has looked after it, or may have.
+        // The step checks for a stop at each position: after three positions it has checked since the request.
         for _ in 0..3 {
             assert!(matches!(served.next(), Some(Report::Progress { .. })));
         }
@@ -266,7 +266,7 @@ mod tests {
         served.send_request(Request::Run(test_request("waits", folder.path())));
         assert_eq!(served.next(), Some(Report::Started { epoch: 7 }));
         drop(served.requests);
-        // In a process of its own, this would be the end of it; here the step goes on, and its thread with it.
+        // In a separate process this would end it; here the step and its thread continue.
         for _ in 0..3000 {
             if served.hung_up.load(Ordering::Relaxed) {
                 return;

@@ -1,4 +1,4 @@
-//! One step by itself, for debugging: the request from a file, reports as lines, the result as JSON.
+//! Runs a single step for debugging: the request comes from a file, reports are printed as lines, the result as JSON.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -16,7 +16,7 @@ use crate::outbox::{Outbox, SharedOutbox, Sink};
 use crate::run::execute_request;
 use crate::stdio;
 
-/// A step as a person writes it: the protocol's request, of which only the kind and the config are required.
+/// A step in the file: the protocol's request, of which only the kind and the config are required.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with `kind` and `config`")]
 struct StepFile {
@@ -36,7 +36,7 @@ struct StepFile {
     threads: u32,
     #[serde(default = "StepFile::default_epoch")]
     replicate: u32,
-    /// Written by a worker's request; of no meaning here.
+    /// Part of a worker's request; ignored here.
     #[serde(default, rename = "request")]
     _request: Option<String>,
 }
@@ -67,7 +67,7 @@ impl StepFile {
     }
 }
 
-/// What came of the step, as it is printed to standard output.
+/// The result of the step, as printed to standard output.
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     state: &'static str,
@@ -77,16 +77,16 @@ struct Summary {
     /// Relative to the work folder.
     artifacts: BTreeMap<String, PathBuf>,
     workdir: PathBuf,
-    /// The last value of each.
+    /// The last value of each metric.
     metrics: BTreeMap<String, f64>,
 }
 
-/// Runs the step that `file` describes, without a worker: `{"kind": "prepare", "config": {..}}`, and where wanted the
-/// further fields of a [`RunRequest`]. Paths in it are relative to the current folder; the work folder is made, and is
+/// Runs the step in `file` without a worker: `{"kind": "prepare", "config": {..}}`, and optionally the other fields of a [`RunRequest`].
+/// Paths in it are relative to the current folder; the work folder is created, and is `step-out` by default.
 /// `step-out` where none is given.
 ///
-/// Reports are written to standard error, one a line, and in the end one JSON object to standard output. The exit code
-/// is that of a test: 0 if the step completed, 1 if it failed, 2 if the file cannot be used.
+/// Reports are written to standard error, one per line, and at the end one JSON object to standard output. The exit
+/// code is 0 if the step completed, 1 if it failed, 2 if the file cannot be used.
 #[must_use]
 pub fn run_single_step(setup: Setup, file: &Path) -> ExitCode {
     match try_alone(setup, file) {
@@ -100,7 +100,7 @@ pub fn run_single_step(setup: Setup, file: &Path) -> ExitCode {
     }
 }
 
-/// Whether the step completed.
+/// Runs the step; returns whether it completed.
 fn try_alone(setup: Setup, file: &Path) -> Result<bool, String> {
     let request = StepFile::read_request(file)?;
     let mut pipes =
@@ -125,7 +125,7 @@ fn run_request(
     Ok((completed, summary))
 }
 
-/// Reports as lines, and as a summary.
+/// Prints reports as lines, and collects a summary.
 struct Lines<W> {
     out: W,
     summary: Arc<Mutex<Summary>>,

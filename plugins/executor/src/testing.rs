@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::Setup;
 
-/// A step that is a function.
+/// A step defined by a function.
 struct Fake(&'static str, fn(&mut dyn Context) -> Result<(), StepError>);
 
 impl Step for Fake {
@@ -36,7 +36,7 @@ impl Step for Fake {
     }
 }
 
-/// An executor that knows a step for everything that can happen.
+/// An executor with a step for every case.
 pub(crate) fn test_setup() -> Setup {
     let steps = [
         Fake("good", complete_step),
@@ -101,7 +101,7 @@ pub(crate) fn test_request(kind: &str, workdir: &Path) -> RunRequest {
     }
 }
 
-/// One of everything.
+/// Reports one item of every kind.
 fn complete_step(context: &mut dyn Context) -> Result<(), StepError> {
     context.log(&format!("replicate {} with {} threads", context.replicate(), context.threads()));
     context.metric("train/loss", 0, 2.0);
@@ -113,7 +113,7 @@ fn complete_step(context: &mut dyn Context) -> Result<(), StepError> {
     Ok(())
 }
 
-/// Reports positions until it is asked to stop.
+/// Reports positions until it must stop.
 fn wait_for_stop(context: &mut dyn Context) -> Result<(), StepError> {
     for done in 0.. {
         if context.cancelled() {
@@ -132,7 +132,7 @@ fn write(context: &dyn Context, name: &str) -> Result<std::path::PathBuf, StepEr
     Ok(file)
 }
 
-/// A pipe's end that a test can read while somebody else writes.
+/// The end of a pipe that a test can read while another thread writes.
 #[derive(Clone, Default)]
 pub(crate) struct Shelf(Arc<Mutex<Vec<u8>>>);
 

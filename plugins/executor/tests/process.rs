@@ -1,4 +1,4 @@
-//! An executor as a process of its own, under the host that supervises it in earnest.
+//! An executor as a separate process under the real host.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use assay_spec::StepKind;
 use assay_steps::{Context, Step, StepError, no_findings};
 use serde_json::{Value, json};
 
-/// As `tests()` when called by hand, as an executor when called by one of them.
+/// Runs `tests()` when called directly, and an executor when called by one of the tests.
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     match args.get(1).map(String::as_str) {
@@ -57,7 +57,7 @@ async fn a_panic_is_reported_and_not_only_an_exit() {
     assert_eq!(failure.class, FailureClass::Crashed);
     assert!(failure.message.starts_with("the step panicked at "), "{}", failure.message);
     assert!(failure.message.contains("process.rs:") && failure.message.ends_with(": no state"), "{}", failure.message);
-    // The metric from just before is not lost.
+    // The most recent metric is not lost.
     assert!(events.iter().any(|event| matches!(event, AttemptEvent::Metrics(_))), "{events:?}");
 }
 
@@ -70,7 +70,7 @@ async fn a_refused_allocation_is_out_of_memory() {
 async fn a_stop_is_obeyed() {
     let (outcome, events) = run("waits", Some(Stop::Cancelled)).await;
     assert_eq!(outcome, AttemptOutcome::Failed(Stop::Cancelled.failure()));
-    // It was not killed, but said goodbye.
+    // It was not killed: it sent a last report.
     assert!(events.contains(&AttemptEvent::Log(assay_protocol::LogLevel::Info, "stopping".into())), "{events:?}");
 }
 
@@ -84,7 +84,7 @@ fn an_executor_without_a_worker_ends_at_once() {
         assert!(assay_protocol::read_frame::<Value>(&mut output).unwrap().is_some());
     }
     drop(input);
-    // The step sleeps for an hour, and never looks whether it shall stop.
+    // The step sleeps for an hour, and never checks whether it must stop.
     assert!(executor.wait().unwrap().success());
     assert_eq!(output.read(&mut [0]).unwrap(), 0);
 }
@@ -129,7 +129,7 @@ fn request(kind: &str, workdir: &Path) -> RunRequest {
     }
 }
 
-/// Runs a step under the host, and stops it as soon as it reports a position, if it shall be stopped.
+/// Runs a step under the host, and, if `stop` is given, stops it when it first reports a position.
 async fn run(kind: &str, stop: Option<Stop>) -> (AttemptOutcome, Vec<AttemptEvent>) {
     let folder = tempfile::tempdir().unwrap();
     let program: PathBuf = std::env::current_exe().unwrap();
@@ -157,7 +157,7 @@ async fn run(kind: &str, stop: Option<Stop>) -> (AttemptOutcome, Vec<AttemptEven
     tokio::join!(attempt, listen)
 }
 
-/// A step that is a function.
+/// A step defined by a function.
 struct Fake(&'static str, fn(&mut dyn Context) -> Result<(), StepError>);
 
 impl Step for Fake {

@@ -13,7 +13,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use crate::{hello, outputs, print_text, send_report};
 
-/// More than any test allows, and less than would hurt a machine whose host does not notice.
+/// More than any test allows, but harmless for a machine whose host does not enforce the limit.
 const PLENTY: usize = 3 << 30;
 
 /// Runs a behaviour until it ends the process or returns.
@@ -56,7 +56,7 @@ pub(crate) fn run_behaviour(name: &str, request: &RunRequest) -> ExitCode {
             return ExitCode::from(1);
         }
         "abort" => std::process::abort(),
-        // Rust's own handler takes the first, to look for a stack overflow.
+        // Rust's handler consumes the first signal, to check for a stack overflow.
         "segfault" => (0..2).for_each(|_| die_by(Signal::SEGV)),
         "killed" => die_by(Signal::KILL),
         "panic" => panic!("the dice fell off the table"),
@@ -66,7 +66,7 @@ pub(crate) fn run_behaviour(name: &str, request: &RunRequest) -> ExitCode {
         }
         "grandchild" => spawn_grandchild(epoch, "exec sleep 600"),
         "grandchild_allocates" => {
-            // `tail` keeps the last lines, and this line has no end; the shell's limit is for a host that does not look.
+            // `tail` keeps the last lines, and this line has no end; the shell's limit protects against a host that does not check.
             spawn_grandchild(epoch, "ulimit -v 3000000; exec tail /dev/zero");
             loop_for_ever();
         }
@@ -76,7 +76,7 @@ pub(crate) fn run_behaviour(name: &str, request: &RunRequest) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Those that keep to the protocol in form.
+/// Behaviours that follow the format of the protocol.
 fn run_cooperative(name: &str, request: &RunRequest) -> ExitCode {
     let epoch = request.epoch;
     let artifact =
@@ -135,7 +135,7 @@ fn run_cooperative(name: &str, request: &RunRequest) -> ExitCode {
     send_last(Report::Completed { epoch, values: BTreeMap::new() })
 }
 
-/// One of everything.
+/// Reports one item of every kind.
 fn complete_step(request: &RunRequest) -> ExitCode {
     let epoch = request.epoch;
     send_report(&Report::Log { epoch, level: LogLevel::Info, text: format!("running {}", request.task) });
@@ -168,7 +168,7 @@ fn write_output(request: &RunRequest, name: &str) {
     send_report(&Report::Artifact { epoch: request.epoch, name: name.into(), path });
 }
 
-/// Does nothing, and does not listen.
+/// Does nothing, and reads nothing.
 pub(crate) fn loop_for_ever() -> ! {
     loop {
         std::thread::sleep(Duration::from_secs(60));
@@ -178,7 +178,7 @@ pub(crate) fn loop_for_ever() -> ! {
 fn allocate_memory() {
     let mut hoard = Vec::new();
     while hoard.len() * 16 < PLENTY >> 20 {
-        // Written to, or the kernel only promises it.
+        // Written, since the kernel only reserves untouched memory.
         hoard.push(vec![1_u8; 16 << 20]);
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -198,14 +198,14 @@ fn die_by(signal: Signal) {
     }
 }
 
-/// Ends its output.
+/// Closes its output.
 fn close_output() {
     // SAFETY: this takes the descriptor from `std::io::stdout`, which nothing uses after this call: the process only
     // sleeps until it ends or is killed.
     drop(unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(1) });
 }
 
-/// Has no device, and takes longer to exit than to close its output, as a process does on a busy machine.
+/// Reports a missing device, and exits later than it closes its output, as on a busy machine.
 pub(crate) fn without_a_device() -> ExitCode {
     eprintln!("error: the dice are lost");
     close_output();
@@ -213,7 +213,7 @@ pub(crate) fn without_a_device() -> ExitCode {
     ExitCode::from(NO_DEVICE)
 }
 
-/// Leaves a process behind that holds all of its pipes.
+/// Leaves a child process that holds all of its pipes.
 fn spawn_grandchild(epoch: u32, script: &str) {
     match std::process::Command::new("sh").args(["-c", script]).spawn() {
         Ok(child) => {

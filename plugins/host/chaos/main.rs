@@ -1,11 +1,11 @@
-//! `assay-executor-chaos`: an executor that misbehaves in one way on request, so that tests can see what its host makes
-//! of it. It speaks the protocol by its own code as far as it speaks it at all.
+//! `assay-executor-chaos`: an executor that misbehaves in one way on request, to test its host. It has a separate
+//! implementation of the protocol, as far as it uses it.
 //!
-//! What to do is named in the config, `{"chaos": "loop"}`, or else in the environment, `ASSAY_CHAOS=loop`, as
-//! `BEHAVIOUR` or `BEHAVIOUR:N`: misbehave in the first N attempts, then be `ok`. Without a name, and with `ok`, it
-//! completes; `ASSAY_CHAOS_OUTPUTS=dataset,model` names the outputs that it then writes (none without it), which the
-//! config can do as well, `{"outputs": ["dataset"]}`. What must happen before the greeting is only taken from the
-//! environment. `assay-executor-chaos plugin BEHAVIOUR` is the process of a plugin instead of an executor.
+//! The config names the behaviour, `{"chaos": "loop"}`, or else the environment, `ASSAY_CHAOS=loop`, as `BEHAVIOUR` or
+//! `BEHAVIOUR:N`: misbehave in the first N attempts, then be `ok`. Without a name, and with `ok`, it completes;
+//! `ASSAY_CHAOS_OUTPUTS=dataset,model` names the outputs that it then writes (none by default), as does the config,
+//! `{"outputs": ["dataset"]}`. Behaviours before the greeting are only read from the environment. `assay-executor-chaos
+//! plugin BEHAVIOUR` is the process of a plugin instead of an executor.
 
 mod behaviours;
 mod plugin;
@@ -17,7 +17,7 @@ use assay_protocol::{
     DeviceInfo, FOR_TESTS, Hello, PROTOCOL, Report, Request, RunRequest, StepKindInfo, read_frame, write_frame,
 };
 
-/// It claims every kind, so that any workflow can be sent through it.
+/// It claims every kind, so that it can run any workflow.
 const KINDS: [&str; 8] = ["prepare", "train", "quantize", "export", "benchmark", "throughput", "evaluate", "chaos"];
 
 fn main() -> ExitCode {
@@ -62,7 +62,7 @@ fn hello() -> Hello {
     }
 }
 
-/// `loop:2` is the behaviour `loop` in the first two attempts; `loop` alone is so in all of them.
+/// `loop:2` is the behaviour `loop` in the first two attempts; `loop` alone applies to all attempts.
 fn split_name(text: &str) -> (&str, u32) {
     match text.split_once(':') {
         Some((name, attempts)) => (name, attempts.parse().unwrap_or(u32::MAX)),
@@ -70,14 +70,14 @@ fn split_name(text: &str) -> (&str, u32) {
     }
 }
 
-/// Says something in the protocol. A host that does not listen any more is the end of this process.
+/// Sends a report. If the host does not read it, the process ends.
 fn send_report(report: &Report) {
     if write_frame(&mut std::io::stdout().lock(), report).is_err() {
         std::process::exit(0);
     }
 }
 
-/// Says something outside of the protocol.
+/// Prints text outside of the protocol.
 fn print_text(text: &str) {
     let mut out = std::io::stdout().lock();
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {

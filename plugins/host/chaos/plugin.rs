@@ -1,6 +1,6 @@
 //! `assay-executor-chaos plugin BEHAVIOUR`: a plugin's process without a sandbox, which misbehaves in one way.
 //!
-//! `honest` makes sequences from seed, split and number, counts right predictions, and lengthens sequences step by step.
+//! `honest` makes sequences from seed, split and number, counts correct predictions, and increases the length of sequences step by step.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use assay_protocol::{
 
 use crate::{behaviours, print_text};
 
-/// What an instance remembers: predictions and right ones.
+/// The state of an instance: predictions and correct ones.
 #[derive(Default, Clone, Copy)]
 struct Sums {
     count: u64,
@@ -115,7 +115,7 @@ fn about() -> PluginAbout {
     }
 }
 
-/// Sequences of one to three tokens, each from the seed and its number alone.
+/// Sequences of one to three tokens, each of which depends only on the seed and its number.
 fn make_sequences(seed: u64, first: u64, count: u32) -> Vec<Vec<u8>> {
     let (mut tokens, mut offsets, mut labels) = (Vec::new(), vec![0], Vec::new());
     for index in first..first + u64::from(count) {

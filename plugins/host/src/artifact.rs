@@ -1,4 +1,4 @@
-//! Checking that a reported output is a file inside the attempt's work folder.
+//! Checks that a reported output is a file inside the attempt's work folder.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(crate) fn verify_path(workdir: &Path, reported: &Path) -> Result<PathBuf, St
     if !file.starts_with(&workdir) {
         return Err(format!("`{shown}` lies outside of the work folder, at `{}`", file.display()));
     }
-    // Resolved, the path is no link any more; a folder, a pipe or a device would still be refused.
+    // The resolved path is not a link; a folder, a pipe or a device is still refused.
     let meta = std::fs::symlink_metadata(&file).map_err(|error| format!("`{shown}` cannot be read: {error}"))?;
     if meta.is_file() { Ok(file) } else { Err(format!("`{shown}` is not a regular file")) }
 }

@@ -1,4 +1,4 @@
-//! One attempt from its process's start to its end: the conversation, the log, the limits, and who ends whom.
+//! One attempt from the start of its process to its end: the conversation, the log, the limits, and the termination of the process.
 
 use std::pin::{Pin, pin};
 use std::sync::{Mutex, PoisonError};
@@ -20,20 +20,20 @@ use crate::process::{Exit, Process};
 use crate::stderr::{Budget, Overspent, StderrTail, forward_lines};
 use crate::stop::{Stop, StopSignal, stop_channel};
 
-/// How long the kernel may take to end a process that was killed, before we go on without knowing how it ended.
+/// How long the kernel may take to end a killed process, before we continue without its exit status.
 const KILL_TAKES: Duration = Duration::from_secs(5);
 
-/// How long a consumer that is behind is waited for when the process is gone.
+/// How long to wait for a slow consumer after the process has exited.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// A time limit beyond this is none, and clocks cannot count to the end of time.
+/// Longer time limits count as none, since clocks would overflow.
 const A_YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Runs one attempt of one step in an executor of its own.
+/// Runs one attempt of one step in a separate executor.
 ///
-/// `request.workdir` has to exist; it becomes the executor's current folder. Each event waits for room in `events`, and
-/// the executor with it; a closed channel discards them. The executor's whole process group is dead when this returns,
-/// and is killed when the future is dropped.
+/// `request.workdir` must exist; it becomes the executor's current folder. Each event waits for space in `events`, and
+/// the executor waits with it; a closed channel discards events. The executor's whole process group is dead when this
+/// returns, and is killed when the future is dropped.
 pub async fn run_attempt(
     command: &ExecutorCommand,
     mut request: RunRequest,
@@ -44,17 +44,17 @@ pub async fn run_attempt(
     if let Err(failure) = make_absolute(&mut request) {
         return AttemptOutcome::Failed(failure);
     }
-    // Found out here, where the message can say so; the executor would only see no request.
+    // Detected here for a clear message; the executor would only see that no request arrives.
     if let Err(error) = encode_frame(&Request::Run(request.clone())) {
         return AttemptOutcome::Failed(explain::too_large_request(&error));
     }
     supervise_process(command, Some(&request), limits, stop, events).await
 }
 
-/// Starts an executor only to hear who it is and what it can do.
+/// Starts an executor only to read its greeting.
 ///
 /// # Errors
-/// As [`run_attempt`]'s failures: it cannot be started, does not greet in time, or greets wrongly.
+/// Like failures of [`run_attempt`]: it cannot be started, does not greet in time, or greets wrongly.
 pub async fn greet_executor(command: &ExecutorCommand, limits: &Limits) -> Result<Hello, Failure> {
     let (_handle, stop) = stop_channel();
     let (events, mut heard) = mpsc::channel(16);
@@ -74,7 +74,7 @@ pub async fn greet_executor(command: &ExecutorCommand, limits: &Limits) -> Resul
     }
 }
 
-/// Makes the request's paths mean the same in the executor's folder as here.
+/// Makes the request's paths absolute, since the executor has another current folder.
 fn make_absolute(request: &mut RunRequest) -> Result<(), Failure> {
     let workdir = request.workdir.canonicalize();
     request.workdir = workdir.map_err(|error| explain::bad_workdir(&request.workdir, &error))?;
@@ -86,14 +86,14 @@ fn make_absolute(request: &mut RunRequest) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What ended the work of an attempt.
+/// The event that ended the work of an attempt.
 enum SupervisionEnd {
-    /// The conversation did.
+    /// The conversation ended.
     Conversation(ConversationEnd),
-    /// The time was up: that of the attempt, that to react to a stop, or that to read what a process had said before it
-    /// was killed for its memory.
+    /// A time limit passed: that of the attempt, that for reacting to a stop, or that for reading the output of a
+    /// process that was killed for its memory.
     TimeUp,
-    /// There was too much log.
+    /// The log limit was exceeded.
     Flood,
 }
 
@@ -121,13 +121,13 @@ async fn supervise_process(
 
     let mut supervision =
         Supervision { stopped: None, deadline: began + limits.timeout.min(A_YEAR), grace: limits.grace };
-    // The conversation goes when the work ends, and with it both pipes: the executor sees the end of its input.
+    // The conversation is dropped when the work ends, with both pipes: the executor then sees the end of its input.
     let end = {
         let talk = pin!(talk.run_to_end(pipes.stdout));
         supervision.until_end(talk, background.as_mut(), stop, cancel, process.exit.clone()).await
     };
     let gentle = match end {
-        // How it exits says why it said nothing more; whoever only greets it needs to know that too.
+        // The exit status explains why the output ended; a caller that only greets needs it too.
         SupervisionEnd::Conversation(ConversationEnd::Closed) => true,
         SupervisionEnd::Conversation(ConversationEnd::Completed(_) | ConversationEnd::Failed(_)) => request.is_some(),
         _ => false,
@@ -138,13 +138,13 @@ async fn supervise_process(
     let stderr_tail = stderr_tail.lock().unwrap_or_else(PoisonError::into_inner);
     let (outcome, remark) = decide_outcome(end, supervision.stopped, &ending, limits, &stderr_tail);
     if let Some(remark) = remark {
-        // Not worth waiting for a consumer that is behind.
+        // A slow consumer is not worth waiting for here.
         let _ = events.try_send(AttemptEvent::Log(LogLevel::Warn, remark));
     }
     outcome
 }
 
-/// The three pipes of a process, ready for async use.
+/// The three pipes of a process, for async use.
 struct Pipes {
     stdin: ChildStdin,
     stdout: ChildStdout,
@@ -167,17 +167,17 @@ async fn start_process(
     Ok((process, pipes))
 }
 
-/// The time in which an executor works and talks.
+/// The time in which an executor works and communicates.
 struct Supervision {
     /// Set once the attempt was asked to stop.
     stopped: Option<Stop>,
-    /// When the work ends, come what may.
+    /// When the work ends in any case.
     deadline: Instant,
     grace: Duration,
 }
 
 impl Supervision {
-    /// Waits for the first of all that can end the work. `talk` may be held up by a slow consumer; nothing else is.
+    /// Waits for the first event that ends the work. A slow consumer may delay `talk`, but nothing else.
     async fn until_end(
         &mut self,
         mut talk: Pin<&mut impl Future<Output = ConversationEnd>>,
@@ -197,7 +197,7 @@ impl Supervision {
                     self.stopped = Some(reason);
                     self.shorten_deadline();
                     if let Some((requests, cancel)) = &cancel {
-                        // A full queue means that the executor does not even read its request: then it is killed.
+                        // A full queue means that the executor does not even read its request: it is then killed.
                         let _ = requests.try_send(cancel.clone());
                     }
                 }
@@ -212,15 +212,15 @@ impl Supervision {
     }
 }
 
-/// How a process came to its end.
+/// How a process ended.
 struct ProcessEnd {
-    /// `None` if the kernel did not finish it in time.
+    /// `None` if the kernel did not end it in time.
     exit: Option<Exit>,
-    /// Whether it had to be killed.
+    /// Whether it was killed.
     killed: bool,
 }
 
-/// Waits for the process to exit by itself for `patience`, then kills it; takes in what it still had to print.
+/// Waits for the process to exit within `patience`, then kills it; reads its remaining output.
 async fn wind_down(
     process: &Process,
     mut background: Pin<&mut impl FusedFuture<Output = Result<(), Overspent>>>,
@@ -243,13 +243,13 @@ async fn wind_down(
         }
     };
     if !background.is_terminated() {
-        // Whatever it printed last is still in its pipe, and a consumer that is behind gets a moment to take it.
+        // Its last output is still in its pipe, and a slow consumer gets a moment to receive it.
         let _ = timeout(DRAIN, background).await;
     }
     ProcessEnd { exit, killed }
 }
 
-/// The outcome, and a remark for the log where a good outcome had a bad end.
+/// The outcome, and a remark for the log if the process of a successful attempt ended badly.
 fn decide_outcome(
     end: SupervisionEnd,
     stopped: Option<Stop>,

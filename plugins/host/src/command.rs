@@ -1,37 +1,37 @@
-//! Finding the program that is a backend's executor.
+//! Finds the executor of a backend.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use assay_protocol::{Failure, FailureClass};
 
-/// What an executor's file name begins with, if it is a program of its own.
+/// The prefix of the file name of a separate executor.
 const PREFIX: &str = "assay-executor-";
 
-/// How to start a backend's executor.
+/// The command that starts a backend's executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutorCommand {
-    /// The backend's name, which the executor must greet with.
+    /// The backend's name, which the executor's greeting must contain.
     pub backend: String,
     /// The program.
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// Added to the environment that it inherits.
+    /// Environment variables in addition to the inherited ones.
     pub env: Vec<(OsString, OsString)>,
-    /// Whether it sees to it itself that it dies with its worker, see [`assay_protocol::WORKER`]. Built-in executors do.
+    /// Whether it arranges to die with its worker, see [`assay_protocol::WORKER`]. Built-in executors do.
     pub dies_with_worker: bool,
 }
 
-/// No executor for a backend.
+/// The error if a backend has no executor.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no executor for the backend `{backend}`: {reason}")]
 pub struct NotFound {
-    /// The backend asked for.
+    /// The requested backend.
     pub backend: String,
-    /// Where was looked, in a fragment.
+    /// The folders that were searched, as a fragment.
     pub reason: String,
-    /// What to do.
+    /// How to fix it.
     pub hint: String,
 }
 
@@ -43,19 +43,19 @@ impl From<NotFound> for Failure {
 }
 
 impl ExecutorCommand {
-    /// The executor of `backend`: for a name among `built_in`, `own_exe executor NAME`; for any other, the program
+    /// The executor of `backend`: for a name in `built_in`, `own_exe executor NAME`; for any other name, the program
     /// `assay-executor-NAME` in the folder of `own_exe` or in one of `PATH`, in this order.
     ///
     /// # Errors
-    /// [`NotFound`] says which folders were searched.
+    /// [`NotFound`] lists the searched folders.
     pub fn find_backend(backend: &str, built_in: &[&str], own_exe: &Path) -> Result<ExecutorCommand, NotFound> {
         Self::find_in(backend, built_in, own_exe, &std::env::var_os("PATH").unwrap_or_default())
     }
 
-    /// [`ExecutorCommand::find_backend`] with the value of `PATH` given.
+    /// [`ExecutorCommand::find_backend`] with a given value of `PATH`.
     ///
     /// # Errors
-    /// [`NotFound`] says which folders were searched.
+    /// [`NotFound`] lists the searched folders.
     pub fn find_in(backend: &str, built_in: &[&str], own_exe: &Path, path: &OsStr) -> Result<Self, NotFound> {
         let command = |program: PathBuf, args: Vec<OsString>| ExecutorCommand {
             backend: backend.to_owned(),
@@ -88,8 +88,8 @@ impl ExecutorCommand {
         }
     }
 
-    /// Every `assay-executor-NAME` beside `own_exe` and on `PATH`, by name; where a name is there twice, the one that
-    /// [`ExecutorCommand::find_backend`] finds.
+    /// Every `assay-executor-NAME` in the folder of `own_exe` and on `PATH`, by name; for a duplicate name, the one
+    /// that [`ExecutorCommand::find_backend`] finds.
     #[must_use]
     pub fn discover_all(own_exe: &Path) -> Vec<ExecutorCommand> {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -105,7 +105,7 @@ impl ExecutorCommand {
     }
 }
 
-/// The folders to search, each once.
+/// The folders to search, without duplicates.
 fn search_folders(own_exe: &Path, path: &OsStr) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = own_exe.parent().map(Path::to_path_buf).into_iter().collect();
     for folder in std::env::split_paths(path).filter(|folder| folder.is_absolute()) {

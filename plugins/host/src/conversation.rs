@@ -1,4 +1,4 @@
-//! What may be said and when: an executor's reports, checked one by one and passed on.
+//! The conversation with an executor: checks its reports one by one and forwards them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,39 +20,39 @@ use crate::limits::Limits;
 use crate::process::Exit;
 use crate::stderr::{Budget, MAX_LINE, to_printable, truncate_text};
 
-/// How often a step's position is passed on. A display can show no more, and an executor keeps to less.
+/// The interval at which a step's position is forwarded. A display cannot show more, and an executor reports less often.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
-/// Reports are read at this pace at most, so that one executor that floods its worker costs it a fraction of a core.
+/// The maximum rate of reading reports, so that an executor that floods its worker costs only a fraction of a core.
 const REPORTS_A_WINDOW: u32 = 1000;
 const WINDOW: Duration = Duration::from_millis(50);
 
-/// How long after the executor's exit its pipe is still waited on.
+/// How long to read the executor's pipe after its exit.
 const AFTER_EXIT: Duration = Duration::from_secs(1);
 
-/// The longest name of a metric or of an output, in bytes.
+/// The length limit of the name of a metric or of an output, in bytes.
 const MAX_NAME: usize = 200;
 
-/// The most outputs that one attempt may report.
+/// The maximum number of outputs of an attempt.
 const MAX_ARTIFACTS: usize = 1000;
 
 /// How a conversation ended.
 pub(crate) enum ConversationEnd {
-    /// The step is completed, with these values.
+    /// The step completed, with these values.
     Completed(BTreeMap<String, Value>),
-    /// The executor says that the step failed.
+    /// The executor reports that the step failed.
     Failed(Failure),
-    /// What the executor said is refused.
+    /// A report of the executor was refused.
     Refused(Failure),
     /// The executor's output ended without a last report.
     Closed,
 }
 
-/// One attempt's conversation.
+/// The conversation of one attempt.
 pub(crate) struct Conversation<'a> {
     pub(crate) command: &'a ExecutorCommand,
     pub(crate) limits: &'a Limits,
-    /// `None` to hear the greeting only.
+    /// `None` to read only the greeting.
     pub(crate) request: Option<&'a RunRequest>,
     pub(crate) events: &'a mpsc::Sender<AttemptEvent>,
     pub(crate) budget: &'a Budget,
@@ -60,19 +60,19 @@ pub(crate) struct Conversation<'a> {
     pub(crate) exit: watch::Receiver<Option<Exit>>,
 }
 
-/// What has been heard so far.
+/// The reports received so far.
 #[derive(Default)]
 struct State {
     started: bool,
     points: u64,
     outputs: BTreeSet<String>,
-    /// A position that came too soon after the last one to be passed on.
+    /// A position that came too soon after the previous one to be forwarded.
     held_back: Option<Progress>,
     last_progress: Option<Instant>,
     window: Option<(Instant, u32)>,
 }
 
-/// The part of a greeting that every version of the protocol has.
+/// The fields of a greeting that are the same in every version of the protocol.
 #[derive(serde::Deserialize)]
 struct AnyHello {
     report: String,
@@ -80,7 +80,7 @@ struct AnyHello {
 }
 
 impl Conversation<'_> {
-    /// Hears the greeting, asks for the step, and hears its reports until the last.
+    /// Reads the greeting, sends the request, and reads reports until the last.
     pub(crate) async fn run_to_end(self, output: impl AsyncRead + Unpin) -> ConversationEnd {
         let mut frames = Frames::new(output);
         let mut state = State::default();
@@ -106,7 +106,7 @@ impl Conversation<'_> {
         if let Some(failure) = unknown_kind {
             return Err(ConversationEnd::Refused(failure));
         }
-        // If the queue is gone, the executor does not listen, and its silence or its exit will tell.
+        // If the queue is closed, the executor does not read; its silence or its exit will be reported.
         let _ = self.requests.send(Request::Run(request.clone())).await;
         let asked = Instant::now();
         loop {
@@ -124,7 +124,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// The next frame; `None` when no more comes, `late` if it does not come within `patience`.
+    /// The next frame; `None` at the end, `late` if it does not arrive within `patience`.
     async fn next_within<'f, R: AsyncRead + Unpin>(
         &self,
         frames: &'f mut Frames<R>,
@@ -132,8 +132,8 @@ impl Conversation<'_> {
         late: impl FnOnce() -> ConversationEnd,
     ) -> Result<Option<&'f [u8]>, ConversationEnd> {
         let mut exit = self.exit.clone();
-        // A process that is gone may have left its pipe to a relative that escaped from the group, so that its end
-        // never comes.
+        // An exited process may have left its pipe to a descendant that escaped from the group, so that the pipe never
+        // ends.
         let orphaned = async {
             let _ = exit.wait_for(Option::is_some).await;
             sleep(AFTER_EXIT).await;
@@ -144,13 +144,13 @@ impl Conversation<'_> {
             () = sleep(patience) => return Err(late()),
         };
         match frame {
-            // The executor died while it wrote: how is for its exit status to tell.
+            // The executor died while writing: its exit status explains it.
             Err(FrameError::Io(_)) => Ok(None),
             frame => frame.map_err(refuse_frame),
         }
     }
 
-    /// Checks the first frame: a greeting, in this version, under the name that was called.
+    /// Checks the first frame: a greeting with this version and the expected name.
     fn check_greeting(&self, body: &[u8]) -> Result<Hello, ConversationEnd> {
         let any: Result<AnyHello, _> = serde_json::from_slice(body);
         if let Some(other) = any.ok().filter(|any| any.report == "hello" && any.protocol != PROTOCOL) {
@@ -166,7 +166,7 @@ impl Conversation<'_> {
         }
     }
 
-    /// Hears one report; `Some` if it was the last.
+    /// Handles one report; `Some` if it was the last.
     async fn on_report(
         &self,
         report: Report,
@@ -255,14 +255,14 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    /// Passes an event on. A consumer that has gone away is no reason to stop: the outcome still counts.
+    /// Forwards an event. If the consumer is gone, the attempt continues, since its outcome still counts.
     async fn send_event(&self, event: AttemptEvent) {
         let _ = self.events.send(event).await;
     }
 }
 
 impl State {
-    /// Waits if reports come faster than they are read.
+    /// Waits if reports arrive faster than the allowed rate.
     async fn keep_pace(&mut self) {
         let (since, count) = self.window.unwrap_or((Instant::now(), 0));
         self.window = Some((since, count + 1));
@@ -277,7 +277,7 @@ fn refuse_frame(error: FrameError) -> ConversationEnd {
     ConversationEnd::Refused(explain::bad_frame(&error))
 }
 
-/// Whether an executor's own word for the class of a failure is taken.
+/// Whether the failure class that an executor reports is accepted.
 pub(crate) fn restrict_class(failure: Failure) -> Failure {
     match failure.class {
         FailureClass::Cancelled | FailureClass::Preempted => explain::not_cancelled_by_us(),

@@ -1,4 +1,4 @@
-//! Every failure that the host finds, in words for a person.
+//! Messages for every failure that the host detects.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -12,7 +12,7 @@ use crate::limits::Limits;
 use crate::process::Exit;
 use crate::stderr::{StderrTail, truncate_text};
 
-/// Hint for whoever writes executors.
+/// A hint for authors of executors.
 const STDOUT_IS_TAKEN: &str = "an executor's standard output belongs to the protocol; let it print to standard error";
 const SAME_RELEASE: &str = "take the executor and assay from the same release";
 
@@ -146,7 +146,7 @@ pub(crate) fn would_not_end(limits: &Limits) -> Failure {
     failure(FailureClass::Protocol, message, "this is a bug in the executor")
 }
 
-/// A process that ended without a last report: what its standard error says of it, and else its exit status.
+/// A process that ended without a last report: explained by its standard error, or otherwise by its exit status.
 pub(crate) fn process_crash(exit: Option<&Exit>, stderr_tail: &StderrTail) -> Failure {
     if let Some(size) = stderr_tail.allocation {
         return refused_allocation(size);
@@ -169,7 +169,7 @@ pub(crate) fn process_crash(exit: Option<&Exit>, stderr_tail: &StderrTail) -> Fa
     failure(FailureClass::Crashed, message, &crash_hint(exit))
 }
 
-/// An executor that found its device missing.
+/// An executor that did not find its device.
 fn no_device(stderr_tail: &StderrTail) -> Failure {
     let said =
         stderr_tail.quote_lines().unwrap_or_else(|| "the executor has no device here, and does not say why".into());
@@ -199,7 +199,7 @@ fn crash_hint(exit: Option<&Exit>) -> String {
     }
 }
 
-/// How a process ended, to be read after "the executor".
+/// How a process ended, as the continuation of "the executor".
 pub(crate) fn describe_exit(exit: Option<&Exit>) -> String {
     match exit.and_then(|exit| exit.status) {
         None => "ended, in a way that was not recorded,".into(),
@@ -236,13 +236,13 @@ fn signal_name(number: i32) -> String {
     known.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned())
 }
 
-/// A command as a person would type it.
+/// A command as typed in a shell.
 fn command_line(command: &ExecutorCommand) -> String {
     let args = command.args.iter().map(|arg| format!(" {}", arg.to_string_lossy())).collect::<String>();
     format!("{}{args}", command.program.display())
 }
 
-/// A number of bytes, with three digits.
+/// A number of bytes, with three significant digits.
 pub(crate) fn format_bytes(count: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if count < 1024 {
@@ -259,7 +259,7 @@ pub(crate) fn format_bytes(count: u64) -> String {
     format!("{} {unit}", three_digits(value))
 }
 
-/// A span of time in the largest unit of which it is at least two.
+/// A duration in the largest unit of which it is at least two.
 pub(crate) fn format_duration(span: Duration) -> String {
     let seconds = span.as_secs_f64();
     let (value, unit) = match seconds {
@@ -271,7 +271,7 @@ pub(crate) fn format_duration(span: Duration) -> String {
     format!("{} {unit}", three_digits(value))
 }
 
-/// About three digits, and no zeros behind the point.
+/// About three significant digits, without trailing zeros.
 fn three_digits(value: f64) -> String {
     let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
     let text = format!("{value:.decimals$}");

@@ -1,4 +1,4 @@
-//! Frames, read and written without blocking.
+//! Reads and writes frames asynchronously.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use assay_protocol::{FrameError, Request, encode_frame, frame_length, quote_exce
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 
-/// How long to wait for more of a text that came instead of a message, so as to quote more than its first letters.
+/// How long to wait for the rest of a text that arrived instead of a message, in order to quote more of it.
 const REST_OF_TEXT: Duration = Duration::from_millis(200);
 
 /// The reports of an executor.
@@ -20,7 +20,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         Frames { input: BufReader::with_capacity(64 * 1024, input), body: Vec::new() }
     }
 
-    /// The body of the next frame; `None` at the end of the pipe. Not to be cancelled and called again.
+    /// The body of the next frame; `None` at the end of the pipe. Not cancellation-safe.
     ///
     /// # Errors
     /// An end inside a frame is [`FrameError::Io`] with [`std::io::ErrorKind::UnexpectedEof`].
@@ -40,7 +40,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         Ok(Some(&self.body))
     }
 
-    /// The first line of what stands where a frame should, as far as it comes soon.
+    /// The first line of a text in place of a frame, as far as it arrives in time.
     async fn quote_text(&mut self, head: [u8; 4]) -> String {
         let mut text = head.to_vec();
         let mut more = [0; 512];
@@ -52,8 +52,8 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     }
 }
 
-/// Writes what comes from the queue, and closes the pipe at the queue's end. A peer that does not listen ends it early:
-/// why it does not is for its reports and its exit to tell.
+/// Writes the requests of the queue, and closes the pipe at the queue's end. If the peer does not read, this ends
+/// early; the peer's reports and exit explain why.
 pub(crate) async fn write_requests(mut pipe: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Request>) {
     while let Some(request) = queue.recv().await {
         let Ok(frame) = encode_frame(&request) else { return };

@@ -1,21 +1,21 @@
 //! Spawns, greets, supervises, times out and kills executors, and the processes that run plugins ([`PluginProcess`]).
 //!
-//! One attempt of one step is one child process, an *executor*, that speaks the frames of `assay-protocol` on its
-//! standard input and output. [`run_attempt`] starts it, hands it the request, passes on what it reports and returns an
-//! [`AttemptOutcome`](assay_protocol::AttemptOutcome). It returns no error of its own: whatever goes wrong is the attempt's
-//! [`Failure`](assay_protocol::Failure), with a class and a message for a person.
+//! One attempt of one step is one child process, an *executor*, that sends and receives the frames of `assay-protocol` on
+//! its standard input and output. [`run_attempt`] starts it, sends the request, forwards its reports and returns an
+//! [`AttemptOutcome`](assay_protocol::AttemptOutcome). It returns no separate error: every problem is the attempt's
+//! [`Failure`](assay_protocol::Failure), with a class and a message for people.
 //!
-//! What always holds:
+//! Invariants:
 //!
-//! - A step never runs in this address space. Whatever it does costs one attempt.
+//! - A step never runs in this address space. Any fault costs one attempt.
 //! - When [`run_attempt`] returns, the executor's whole process group is gone; when its future is dropped, the group is
-//!   killed. When this process dies, the executor is killed by the kernel (Linux), and elsewhere ends at the end of its
+//!   killed. When this process dies, the kernel kills the executor (Linux); on other systems it ends at the end of its
 //!   input.
-//! - No report reaches the caller before the greeting, after the last report, or under another attempt's epoch.
-//! - What is kept in memory of a talkative executor is bounded: a slow consumer makes the executor wait, and neither of
-//!   the two can put off the time limit, the memory limit or a stop.
-//! - Only the process group's leader is spawned by us, and a signal is sent only while that leader is unreaped, so that
-//!   no signal can hit a stranger that was given the same number.
+//! - No report reaches the caller before the greeting, after the last report, or with the epoch of another attempt.
+//! - The memory used for reports is bounded: a slow consumer makes the executor wait, and neither of the two can delay
+//!   the time limit, the memory limit or a stop.
+//! - Only the process group's leader is our child, and a signal is sent only while that leader is not reaped, so that
+//!   no signal can reach another process with a reused number.
 
 mod artifact;
 mod attempt;

@@ -1,10 +1,10 @@
-//! What an attempt may use.
+//! The limits of an attempt.
 
 use std::time::Duration;
 
 use crate::memory::machine_memory;
 
-/// What an attempt may use, and how long its executor is waited for.
+/// The resources of an attempt, and timeouts for its executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// From the start of the process to its last report; `timeout-minutes` in the workflow file.
@@ -15,10 +15,10 @@ pub struct Limits {
     pub log_bytes: u64,
     /// Metric points.
     pub metric_points: u64,
-    /// How long the executor may take to greet, and again to say that the step has begun.
+    /// How long the executor may take to greet, and then to report the start of the step.
     pub greeting: Duration,
-    /// How long an executor may take to end: after its last report, after it was asked to stop, after it closed its
-    /// output. Then it is killed.
+    /// How long an executor may take to end after its last report, after a stop request, or after it closed its output.
+    /// Then it is killed.
     pub grace: Duration,
 }
 

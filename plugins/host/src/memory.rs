@@ -1,9 +1,9 @@
-//! How much memory a process group uses, and how much the machine has. Linux only; elsewhere nothing is known, and the
+//! The memory use of a process group, and the memory of the machine. Linux only; elsewhere both are unknown, and the
 //! memory limit is not enforced.
 
 use std::path::Path;
 
-/// The machine's memory in bytes, or its container's limit if that is smaller; `None` where it cannot be told.
+/// The machine's memory in bytes, or its container's limit if that is smaller; `None` if it is unknown.
 #[must_use]
 pub fn machine_memory() -> Option<u64> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -13,7 +13,7 @@ pub fn machine_memory() -> Option<u64> {
     Some(container.and_then(|text| text.trim().parse().ok()).map_or(total, |limit: u64| limit.min(total)))
 }
 
-/// How many processes of this machine the kernel has killed so far because memory ran out, in a container or in all.
+/// How many processes of this machine the kernel has killed because memory ran out, in a container or in total.
 pub(crate) fn kernel_kills() -> Option<u64> {
     kernel_kills_in(&std::fs::read_to_string("/proc/vmstat").ok()?)
 }
@@ -22,8 +22,8 @@ fn kernel_kills_in(vmstat: &str) -> Option<u64> {
     vmstat.lines().find_map(|line| line.strip_prefix("oom_kill "))?.trim().parse().ok()
 }
 
-/// How often the members of the group are looked for again, in measurements. Reading one process is cheap, finding all
-/// of a group means reading every process of the machine.
+/// The number of measurements between searches for members of the group. Reading one process is cheap, but finding all
+/// of a group requires reading every process of the machine.
 const MEASUREMENTS_PER_SEARCH: u32 = 12;
 
 /// Measures the resident memory of a process group.
@@ -41,7 +41,7 @@ impl Meter {
         Meter { group: leader, members: vec![leader], until_search: MEASUREMENTS_PER_SEARCH, peak: 0 }
     }
 
-    /// The bytes resident in all processes of the group together. Pages that they share count once for each.
+    /// The resident bytes of all processes of the group. Shared pages count once for each process.
     pub(crate) fn measure_group(&mut self) -> u64 {
         if self.until_search == 0 {
             self.members = group_members(Path::new("/proc"), self.group);
@@ -54,7 +54,7 @@ impl Meter {
     }
 }
 
-/// Bytes resident; 0 for a process that is gone.
+/// Resident bytes; 0 if the process is gone.
 fn resident_bytes(pid: u32) -> u64 {
     let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/statm")) else { return 0 };
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
@@ -71,8 +71,8 @@ fn group_members(proc: &Path, group: u32) -> Vec<u32> {
     .collect()
 }
 
-/// The process group in a line of `/proc/PID/stat`. The program's name stands in parentheses before it and may itself
-/// hold spaces and parentheses.
+/// The process group in a line of `/proc/PID/stat`. The program's name before it is in parentheses and may itself
+/// contain spaces and parentheses.
 fn group_of(stat: &str) -> Option<u32> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_ascii_whitespace().nth(2)?.parse().ok()

@@ -1,4 +1,4 @@
-//! Starts `assay plugin-host` for one plugin, passes calls on and ends the process when it answers too late.
+//! Starts `assay plugin-host` for one plugin, forwards calls and kills the process when an answer is late.
 //!
 //! Unlike an executor, a plugin is called by a step that waits for each answer, so nothing here is asynchronous.
 
@@ -16,23 +16,23 @@ use assay_protocol::{
     read_packet, u32_of_list, write_packet,
 };
 
-/// How much longer than its limit a call may take before the process is killed: the plugin's own clock comes first.
+/// How much longer than its limit a call may take before the process is killed: the plugin's own time limit applies first.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How many bytes of its standard error are kept.
+/// How many bytes of its standard error are stored.
 const STDERR_BYTES: usize = 4096;
 
-/// How the process is started.
+/// The command of the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginCommand {
     /// The program, which takes `--memory BYTES` after the arguments.
     pub program: PathBuf,
-    /// What comes first on its command line.
+    /// The first arguments of its command line.
     pub arguments: Vec<String>,
 }
 
 impl PluginCommand {
-    /// `assay plugin-host`: this program, or the `assay` beside it if this is a separate program of an executor.
+    /// `assay plugin-host`: this program, or the `assay` in the same folder if this is a separate executor.
     ///
     /// # Errors
     /// A message, if the program does not exist.
@@ -47,18 +47,18 @@ impl PluginCommand {
     }
 }
 
-/// Sequences that a plugin made.
+/// Sequences made by a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginSequences {
     /// All tokens, one sequence after another.
     pub tokens: Vec<u32>,
-    /// Where each sequence begins, and the end of the last one.
+    /// The start of each sequence, and the end of the last one.
     pub offsets: Vec<u32>,
-    /// One a sequence, or none.
+    /// One per sequence, or none.
     pub labels: Vec<u32>,
 }
 
-/// A process that runs one plugin. It ends when this is dropped.
+/// A process that runs one plugin. It is killed when this is dropped.
 pub struct PluginProcess {
     name: String,
     limits: PluginLimits,
@@ -141,7 +141,7 @@ impl PluginProcess {
         Ok(process)
     }
 
-    /// How the plugin describes itself.
+    /// The plugin's description of itself.
     #[must_use]
     pub fn about(&self) -> &PluginAbout {
         &self.about
@@ -152,7 +152,7 @@ impl PluginProcess {
         std::mem::take(&mut self.log)
     }
 
-    /// Units of fuel that the last call used.
+    /// Units of fuel used by the last call.
     #[must_use]
     pub fn fuel(&self) -> u64 {
         self.fuel
@@ -178,7 +178,7 @@ impl PluginProcess {
     /// Makes sequences.
     ///
     /// # Errors
-    /// If the plugin fails, or its sequences contradict what it said of the dataset.
+    /// If the plugin fails, or its sequences contradict its facts about the dataset.
     pub fn batch(
         &mut self,
         instance: u32,
@@ -231,7 +231,7 @@ impl PluginProcess {
         self.expect_state("metric.save", answer, lists)
     }
 
-    /// Adds what another instance saved.
+    /// Merges the saved state of another instance.
     ///
     /// # Errors
     /// If the plugin fails.
@@ -250,7 +250,7 @@ impl PluginProcess {
         }
     }
 
-    /// Opens a curriculum in a new instance; the answer is its first state.
+    /// Opens a curriculum in a new instance; returns its first state.
     ///
     /// # Errors
     /// If the plugin refuses the config, or fails.
@@ -308,7 +308,7 @@ impl PluginProcess {
         self.give_up(plain_failure(&self.name, function, message))
     }
 
-    /// Makes a call and waits for its answer, as long as the limits allow.
+    /// Makes a call and waits for its answer within the limits.
     fn call(
         &mut self,
         instance: u32,
@@ -357,16 +357,16 @@ impl PluginProcess {
         }
     }
 
-    /// Ends the process. Every later call fails in the same way.
+    /// Kills the process. Every later call fails with the same error.
     fn give_up(&mut self, failure: PluginFailure) -> PluginFailure {
-        // Both fail only if it has ended already.
+        // Both calls fail only if it has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
         self.failed = Some(failure.clone());
         failure
     }
 
-    /// Explains how a process ended that has closed its pipes.
+    /// Explains the end of a process that has closed its pipes.
     fn explain_end(&mut self, function: &str) -> PluginFailure {
         let _ = self.child.kill();
         let status = self.child.wait();
@@ -409,7 +409,7 @@ fn plain_failure(plugin: &str, function: &str, message: String) -> PluginFailure
     }
 }
 
-/// Keeps the end of what the process writes to its standard error.
+/// Stores the end of the process's standard error.
 fn keep_stderr(mut errors: impl Read, kept: &Mutex<Vec<u8>>) {
     let mut buffer = [0; 1024];
     while let Ok(read @ 1..) = errors.read(&mut buffer) {

@@ -1,6 +1,6 @@
-//! The laws that plugins promise, tried on several instances of one.
+//! Tests the laws that plugins promise, on several instances of a plugin.
 //!
-//! - dataset: a batch equals its parts, in any order and in any instance, and the same call gives the same answer again
+//! - dataset: a batch equals its parts, in any order and in any instance, and repeating a call gives the same answer
 //! - metric: the merged states of parts give the values of the whole, in any order
 //! - curriculum: a new instance with the same state gives the same stages
 
@@ -8,25 +8,25 @@ use assay_protocol::{PluginFailure, PluginObservation, PluginSplit, PluginStage,
 
 use crate::plugin::{PluginProcess, PluginSequences};
 
-/// A law that does not hold.
+/// A violation of a law.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The law.
     pub law: &'static str,
-    /// Where it was seen not to hold.
+    /// The case in which it was violated.
     pub detail: String,
 }
 
-/// How many sequences each batch of [`check_dataset`] has.
+/// The number of sequences in each batch of [`check_dataset`].
 const SEQUENCES: u32 = 24;
-/// How the batch is split. Their sum is [`SEQUENCES`].
+/// The sizes of the parts of a batch. Their sum is [`SEQUENCES`].
 const PARTS: [u32; 4] = [1, 7, 13, 3];
-/// How many batches of predictions [`check_metric`] makes.
+/// The number of batches of predictions in [`check_metric`].
 const BATCHES: u32 = 6;
-/// How many stages [`check_curriculum`] asks for.
+/// The number of stages in [`check_curriculum`].
 const STAGES: u64 = 8;
 
-/// Tries the laws of a dataset. `config` is JSON.
+/// Tests the laws of a dataset. `config` is JSON.
 ///
 /// # Errors
 /// If a call fails.
@@ -61,7 +61,7 @@ pub fn check_dataset(process: &mut PluginProcess, config: &str, seed: u64) -> Re
     Ok(violations)
 }
 
-/// A part of a batch, as the plugin would give it.
+/// A part of a batch, as the plugin would return it.
 fn slice_sequences(whole: &PluginSequences, first: u32, count: u32) -> PluginSequences {
     let (first, end) = (first as usize, (first + count) as usize);
     let (from, to) = (whole.offsets[first], whole.offsets[end]);
@@ -72,7 +72,7 @@ fn slice_sequences(whole: &PluginSequences, first: u32, count: u32) -> PluginSeq
     }
 }
 
-/// Made-up predictions: the same number gives the same ones.
+/// Artificial predictions, determined by their number.
 struct MadeBatch {
     inputs: Vec<u32>,
     offsets: Vec<u32>,
@@ -80,7 +80,7 @@ struct MadeBatch {
     scores: Vec<f32>,
 }
 
-/// How many classes made-up predictions have.
+/// The number of classes of artificial predictions.
 const CLASSES: u32 = 4;
 
 fn make_batch(number: u32) -> MadeBatch {
@@ -107,7 +107,7 @@ fn add_batch(process: &mut PluginProcess, instance: u32, number: u32) -> Result<
     process.add(instance, (&inputs, &offsets), &targets, &scores, CLASSES)
 }
 
-/// Tries the laws of a metric on made-up predictions. `config` is JSON.
+/// Tests the laws of a metric on artificial predictions. `config` is JSON.
 ///
 /// # Errors
 /// If a call fails.
@@ -118,7 +118,7 @@ pub fn check_metric(process: &mut PluginProcess, config: &str) -> Result<Vec<Vio
     for number in 0..BATCHES {
         add_batch(process, 0, number)?;
     }
-    // The even batches, and the odd ones backwards.
+    // The even batches, and the odd ones in reverse order.
     for number in (0..BATCHES).filter(|number| number % 2 == 0) {
         add_batch(process, 1, number)?;
     }
@@ -142,7 +142,7 @@ pub fn check_metric(process: &mut PluginProcess, config: &str) -> Result<Vec<Vio
     Ok(violations)
 }
 
-/// The values of a metric after a few batches of made-up predictions. `config` is JSON.
+/// The values of a metric after a few batches of artificial predictions. `config` is JSON.
 ///
 /// # Errors
 /// If a call fails.
@@ -154,7 +154,7 @@ pub fn demonstrate_metric(process: &mut PluginProcess, config: &str) -> Result<V
     process.values(0)
 }
 
-/// The first `count` stages of a curriculum in a made-up training, whose loss falls. `config` is JSON.
+/// The first `count` stages of a curriculum in an artificial training with a decreasing loss. `config` is JSON.
 ///
 /// # Errors
 /// If a call fails.
@@ -175,12 +175,12 @@ pub fn demonstrate_curriculum(
     Ok(stages)
 }
 
-/// Lengths of the sequences of a made-up training split.
+/// Lengths of the sequences of an artificial training split.
 fn made_lengths() -> Vec<u32> {
     (0..200).map(|number| 4 + number / 2).collect()
 }
 
-/// A loss that falls from stage to stage.
+/// A loss that decreases from stage to stage.
 fn made_observation(step: u64, number: u64) -> Vec<PluginObservation> {
     vec![PluginObservation { step, values: vec![PluginValue::new("train/loss", 3.0 / (1.0 + number as f64))] }]
 }
@@ -193,7 +193,7 @@ fn first_difference(whole: &[PluginValue], merged: &[PluginValue]) -> Option<Str
     Some(format!("`{}` is {} and not `{}` {}", found.name, found.value(), expected.name, expected.value()))
 }
 
-/// Tries the laws of a curriculum on a made-up training. `config` is JSON.
+/// Tests the laws of a curriculum on an artificial training. `config` is JSON.
 ///
 /// # Errors
 /// If a call fails.

@@ -1,4 +1,4 @@
-//! One child process, the group that it leads, and the thread that watches over both.
+//! One child process, its process group, and the thread that supervises both.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -17,15 +17,15 @@ use crate::memory::{Meter, kernel_kills};
 /// How often the memory of the group is measured.
 const MEASURE_EVERY: Duration = Duration::from_millis(20);
 
-/// A running executor. Dropping it kills its whole group.
+/// A running executor. Dropping it kills its whole process group.
 pub(crate) struct Process {
-    /// Taken by whoever writes.
+    /// Taken by the writer of requests.
     pub(crate) stdin: Option<ChildStdin>,
-    /// Taken by whoever reads reports.
+    /// Taken by the reader of reports.
     pub(crate) stdout: Option<ChildStdout>,
-    /// Taken by whoever reads log lines.
+    /// Taken by the reader of log lines.
     pub(crate) stderr: Option<ChildStderr>,
-    /// `Some` as soon as the leader is gone and the group is killed.
+    /// `Some` as soon as the leader has exited and the group is killed.
     pub(crate) exit: watch::Receiver<Option<Exit>>,
     group: Arc<Group>,
 }
@@ -33,22 +33,22 @@ pub(crate) struct Process {
 /// How a process ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exit {
-    /// `None` if someone else took it.
+    /// `None` if another part of the program reaped the process.
     pub(crate) status: Option<ExitStatus>,
-    /// The bytes that the group used when it was killed for using too many.
+    /// The memory use of the group in bytes, if it was killed for exceeding the limit.
     pub(crate) over_memory: Option<u64>,
-    /// The most bytes that it was seen to use.
+    /// The peak of the measured memory use in bytes.
     pub(crate) peak: u64,
-    /// Whether the kernel killed some process for lack of memory in the time that this one was killed in.
+    /// Whether the kernel killed a process for lack of memory in the period in which this one was killed.
     pub(crate) kernel_killed: bool,
 }
 
 impl Process {
-    /// Starts the program in a process group of its own, in the folder `workdir`, and ends it when its group has more
-    /// than `memory` bytes resident.
+    /// Starts the program in a new process group, in the folder `workdir`, and kills it when its group has more than
+    /// `memory` resident bytes.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(crate) async fn spawn(command: &ExecutorCommand, workdir: Option<&Path>, memory: u64) -> io::Result<Process> {
         let mut system = Command::new(&command.program);
         system.args(&command.args).envs(command.env.iter().map(|(name, value)| (name, value)));
@@ -62,8 +62,8 @@ impl Process {
             false => die_with_parent(&mut system),
         }
         let (started, result) = oneshot::channel();
-        // The kernel ties the child's life to the thread that forked it, so that thread has to be one that stays until
-        // the child is gone; the threads of an async runtime give no such promise.
+        // The kernel ties the child's life to the thread that forked it, so this thread must exist until the child has
+        // exited; the threads of an async runtime do not guarantee this.
         let watcher = move || match system.spawn() {
             Ok(child) => watch_over(child, memory, started),
             Err(error) => drop(started.send(Err(error))),
@@ -72,7 +72,7 @@ impl Process {
         result.await.unwrap_or_else(|_| Err(io::Error::other("the thread that starts executors ended")))
     }
 
-    /// Kills every process of the group, if there is any left.
+    /// Kills all remaining processes of the group.
     pub(crate) fn kill_group(&self) {
         self.group.kill_group();
     }
@@ -90,24 +90,24 @@ fn die_with_parent(command: &mut Command) {
     let parent = rustix::process::getpid();
     let setup = move || {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        // If the parent died before the line above, no signal comes any more.
+        // If the parent died before the line above, no signal arrives any more.
         if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     };
     // SAFETY: the closure runs between fork and exec, where only async-signal-safe calls are allowed. It makes two
-    // system calls; it neither allocates nor locks, and its error values hold no allocation.
+    // system calls; it neither allocates nor locks, and its error values contain no allocation.
     unsafe {
         command.pre_exec(setup);
     }
 }
 
-/// Elsewhere an executor notices the death of its worker by the end of its input.
+/// On other systems, an executor detects the death of its worker by the end of its input.
 #[cfg(not(target_os = "linux"))]
 fn die_with_parent(_: &mut Command) {}
 
-/// A process group, for as long as its leader is ours to name.
+/// A process group, while the number of its leader is not reused.
 struct Group {
     leader: Pid,
-    /// From here on the leader's number may belong to a stranger.
+    /// If true, the leader's number may belong to another process.
     reaped: Mutex<bool>,
 }
 
@@ -115,12 +115,12 @@ impl Group {
     fn kill_group(&self) {
         let reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
         if !*reaped {
-            // It fails only if the group is gone, which is what is wanted.
+            // It fails only if the group is already gone.
             let _ = kill_process_group(self.leader, Signal::KILL);
         }
     }
 
-    /// Kills what is left of the group of a leader that has exited, then takes the leader's status.
+    /// Kills the rest of the group of a leader that has exited, then reaps the leader.
     fn reap_leader(&self, child: &mut Child) -> Option<ExitStatus> {
         self.kill_group();
         let mut reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,7 +130,7 @@ impl Group {
     }
 }
 
-/// The life of the watching thread: measure until the leader exits, then clear up behind it.
+/// The supervising thread: measures until the leader exits, then cleans up.
 fn watch_over(mut child: Child, memory: u64, started: oneshot::Sender<io::Result<Process>>) {
     let Some(leader) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else {
         return drop(started.send(Err(io::Error::other("the system gave a process number out of range"))));
@@ -146,7 +146,7 @@ fn watch_over(mut child: Child, memory: u64, started: oneshot::Sender<io::Result
         exit,
         group: Arc::clone(&group),
     };
-    // If nobody waits for it any more, the process is dropped here, and thereby killed.
+    // If the receiver is gone, the process is dropped here, which kills it.
     drop(started.send(Ok(process)));
     let kills_before = kernel_kills();
     let mut over_memory = None;
@@ -166,10 +166,10 @@ fn watch_over(mut child: Child, memory: u64, started: oneshot::Sender<io::Result
     exited.send_replace(Some(Exit { status, over_memory, peak: meter.peak, kernel_killed }));
 }
 
-/// Makes an executor the kernel's first choice when the whole machine runs out of memory, rather than the worker.
+/// Makes the kernel prefer an executor over the worker when the whole machine runs out of memory.
 fn be_the_first_to_go(pid: u32) {
     if cfg!(target_os = "linux") {
-        // Where it is not allowed, the kernel chooses by size, which most often comes to the same.
+        // If this is not allowed, the kernel chooses by size, which usually has the same result.
         let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), "500");
     }
 }
@@ -193,7 +193,7 @@ impl Waiter {
     fn has_exited_within(&self, time: Duration) -> bool {
         self.sleep_until_exit(time);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        // An error means that there is no such child any more.
+        // An error means that the child no longer exists.
         !matches!(waitid(WaitId::Pid(self.leader), options), Ok(None))
     }
 
@@ -206,7 +206,7 @@ impl Waiter {
                 tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: i64::from(time.subsec_nanos()),
             };
-            // An interrupted wait is only a shorter one.
+            // An interrupted wait is merely shorter.
             let _ = rustix::event::poll(&mut handles, Some(&time));
             return;
         }

@@ -10,13 +10,13 @@ use tokio::sync::mpsc;
 /// The longest line that is kept, in bytes.
 pub(crate) const MAX_LINE: usize = 4096;
 
-/// How many of the last lines are remembered for the message of a crash.
+/// How many of the last lines are stored for the message of a crash.
 const LAST_LINES: usize = 3;
 
-/// How many lines a panic's message may have.
+/// The maximum number of lines of a panic's message.
 const PANIC_LINES: usize = 4;
 
-/// Bytes of log that may still be written. Shared by standard error and the log reports.
+/// The remaining bytes of log, shared by standard error and the log reports.
 pub(crate) struct Budget {
     left: AtomicU64,
 }
@@ -26,27 +26,27 @@ impl Budget {
         Budget { left: AtomicU64::new(bytes) }
     }
 
-    /// Spends `bytes`.
+    /// Subtracts `bytes`.
     ///
     /// # Errors
-    /// [`Overspent`] if so many are not left.
+    /// [`Overspent`] if fewer bytes remain.
     pub(crate) fn spend_bytes(&self, bytes: usize) -> Result<(), Overspent> {
         let take = |left: u64| left.checked_sub(bytes as u64);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).map_or(Err(Overspent), |_| Ok(()))
     }
 }
 
-/// More was written than is allowed.
+/// The log limit was exceeded.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Overspent;
 
-/// What standard error said last.
+/// The last lines of standard error.
 #[derive(Debug, Default)]
 pub(crate) struct StderrTail {
     lines: VecDeque<String>,
     panic: Vec<String>,
     in_panic: bool,
-    /// The number of bytes that could not be allocated, as Rust's allocation error says.
+    /// The number of bytes of a failed allocation, from Rust's error message.
     pub(crate) allocation: Option<u64>,
 }
 
@@ -72,25 +72,25 @@ impl StderrTail {
         }
     }
 
-    /// The place and the message of the last panic.
+    /// The position and the message of the last panic.
     pub(crate) fn last_panic(&self) -> Option<(String, String)> {
         let (first, message) = self.panic.split_first()?;
         let (_, place) = first.split_once(" panicked at ")?;
         Some((place.trim_end_matches(':').to_owned(), message.join(" ")))
     }
 
-    /// The last lines as one, or `None` if nothing was said.
+    /// The last lines as one line, or `None` if nothing was written.
     pub(crate) fn quote_lines(&self) -> Option<String> {
         let text = self.lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" / ");
         (!text.is_empty()).then(|| truncate_text(&text, 400))
     }
 }
 
-/// Passes every line on until the end of the pipe. Lines that are not UTF-8 are passed on as far as they are; of a long
-/// line only the beginning is.
+/// Forwards every line until the end of the pipe. Lines that are not UTF-8 are converted lossily; only the start of a
+/// long line is forwarded.
 ///
 /// # Errors
-/// [`Overspent`] if there is more than the budget allows.
+/// [`Overspent`] if the log exceeds the budget.
 pub(crate) async fn forward_lines(
     mut pipe: impl AsyncRead + Unpin,
     events: &mpsc::Sender<AttemptEvent>,
@@ -102,7 +102,7 @@ pub(crate) async fn forward_lines(
     let pass_on = async |line: Vec<u8>| {
         let text = to_printable(&line);
         stderr_tail.lock().unwrap_or_else(std::sync::PoisonError::into_inner).add_line(&text);
-        // A consumer that has gone away is no reason to stop the attempt: its outcome still counts.
+        // If the consumer is gone, the attempt continues, since its outcome still counts.
         let _ = events.send(AttemptEvent::Log(LogLevel::Stderr, text)).await;
     };
     loop {
@@ -120,7 +120,7 @@ pub(crate) async fn forward_lines(
     }
 }
 
-/// Splits a stream into lines of at most [`MAX_LINE`] bytes, however long they are.
+/// Splits a stream into lines; of a longer line, only the first [`MAX_LINE`] bytes are kept.
 #[derive(Default)]
 struct Lines {
     line: Vec<u8>,
@@ -128,7 +128,7 @@ struct Lines {
 }
 
 impl Lines {
-    /// The lines that these bytes complete.
+    /// The lines completed by these bytes.
     fn split_lines(&mut self, mut bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut complete = Vec::new();
         while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
@@ -141,7 +141,7 @@ impl Lines {
         complete
     }
 
-    /// The line that no line break ended.
+    /// The last line if it has no line break.
     fn take_rest(&mut self) -> Option<Vec<u8>> {
         (!self.line.is_empty()).then(|| self.take_line())
     }
@@ -161,8 +161,8 @@ impl Lines {
     }
 }
 
-/// A line as text: without the line's end, and without the control characters that would move a terminal's cursor.
-/// Where a line was overwritten in place, as progress bars do, what stood last counts.
+/// A line as text, without its line break and without control characters that would move a terminal's cursor. If a line
+/// was overwritten in place, as by progress bars, its last content is used.
 pub(crate) fn to_printable(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_end_matches(['\r', '\n']);
@@ -171,7 +171,7 @@ pub(crate) fn to_printable(line: &[u8]) -> String {
     shown.chars().map(keep).collect()
 }
 
-/// At most `bytes` bytes of a text, and a sign where something is missing.
+/// At most `bytes` bytes of a text, with an ellipsis if it is truncated.
 pub(crate) fn truncate_text(text: &str, bytes: usize) -> String {
     if text.len() <= bytes { text.to_owned() } else { format!("{}…", &text[..text.floor_char_boundary(bytes)]) }
 }

@@ -1,19 +1,19 @@
-//! How the caller of an attempt stops it.
+//! Stopping an attempt.
 
 use assay_protocol::{Failure, FailureClass};
 use tokio::sync::oneshot;
 
-/// Why an attempt is taken from its executor.
+/// Why an attempt is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
-    /// A person cancelled it.
+    /// A user cancelled it.
     Cancelled,
-    /// The worker needs to give it up, for example because it shuts down.
+    /// The worker preempts it, for example because it shuts down.
     Preempted,
 }
 
 impl Stop {
-    /// The failure that a stopped attempt ends with.
+    /// The failure of a stopped attempt.
     #[must_use]
     pub fn failure(self) -> Failure {
         let (class, message) = match self {
@@ -24,13 +24,13 @@ impl Stop {
     }
 }
 
-/// The end of a stop channel that [`run_attempt`](crate::run_attempt) listens to.
+/// The receiver of a stop channel, for [`run_attempt`](crate::run_attempt).
 pub type StopSignal = oneshot::Receiver<Stop>;
 
-/// The other end: `handle.send(Stop::Cancelled)` stops the attempt. Dropped unused, it stops nothing.
+/// The sender: `handle.send(Stop::Cancelled)` stops the attempt. Dropping it has no effect.
 pub type StopHandle = oneshot::Sender<Stop>;
 
-/// A channel to stop one attempt through.
+/// A channel for stopping one attempt.
 #[must_use]
 pub fn stop_channel() -> (StopHandle, StopSignal) {
     oneshot::channel()

@@ -1,11 +1,11 @@
-//! The CUDA backend, as it is recorded and opened.
+//! Probes and opens devices of the CUDA backend.
 
 use std::path::PathBuf;
 
 use assay_protocol::{DeviceInfo, KERNELS};
 use assay_tensor::Device;
 
-/// The device of this number, as it is recorded beside every measurement.
+/// The device with this number, as recorded with every measurement.
 pub(crate) fn probe_device(number: usize) -> Result<DeviceInfo, String> {
     let facts = assay_cuda::probe(number)?;
     let gib = facts.memory as f64 / f64::from(1 << 30);
@@ -16,12 +16,12 @@ pub(crate) fn probe_device(number: usize) -> Result<DeviceInfo, String> {
     Ok(DeviceInfo { name: facts.name, details })
 }
 
-/// How many devices there are.
+/// The number of devices.
 pub(crate) fn count_devices() -> Option<u32> {
     assay_cuda::count().ok()
 }
 
-/// Opens the device of this number.
+/// Opens the device with this number.
 pub(crate) fn open_device(number: usize) -> Result<Device, String> {
     assay_cuda::device(number, std::env::var_os(KERNELS).map(PathBuf::from))
 }

@@ -1,10 +1,10 @@
-//! The one place that names the concrete backends.
+//! The only crate of the main program that names the concrete backends.
 //!
-//! `assay executor NAME` is [`run_executor`], and `assay backends` lists [`backends`]. Adding a backend that needs no native
-//! SDK at build time is a line in [`BACKENDS`]; one that does is a binary of its own, `assay-executor-NAME`, which the
-//! host finds beside `assay` or on `PATH`.
+//! `assay executor NAME` is [`run_executor`], and `assay backends` lists [`backends`]. A backend that needs no native SDK at
+//! build time is a line in [`BACKENDS`]; any other is a separate program, `assay-executor-NAME`, which the host finds in the
+//! folder of `assay` or on `PATH`.
 //!
-//! Probing a backend opens nothing and computes nothing: it only says whether its device is there, and what it is.
+//! Probing a backend opens and computes nothing: it only describes its device, or states why none exists.
 
 mod cuda;
 mod processor;
@@ -18,17 +18,17 @@ use assay_tensor::Device;
 
 /// A backend that is built into the binary.
 pub struct Backend {
-    /// As in `resources: [{backend: cpu}]`.
+    /// Its name, as in `resources: [{backend: cpu}]`.
     pub name: &'static str,
-    /// One line for `assay backends`.
+    /// The line for `assay backends`.
     pub about: &'static str,
-    /// What the device of this number is, or why there is none, in a lower-case fragment.
+    /// The device with this number, or the reason why it does not exist, as a lower-case fragment.
     pub probe: fn(usize) -> Result<DeviceInfo, String>,
-    /// How many devices there are, if each is for one attempt at a time. Where none is found, `probe` says why.
+    /// The number of devices, if each serves one attempt at a time. If no device is found, `probe` returns the reason.
     pub devices: fn() -> Option<u32>,
-    /// Opens the device of this number with so many compute threads.
+    /// Opens the device with this number (the first argument) with the given number of compute threads.
     pub device: fn(usize, usize) -> Result<Device, String>,
-    /// Whether every machine has such a device, so that nobody need ask.
+    /// Whether every machine has such a device, so that no probe is needed.
     pub everywhere: bool,
 }
 
@@ -60,7 +60,7 @@ static BACKENDS: [Backend; 3] = [
     },
 ];
 
-/// Every built-in backend, the preferred first.
+/// Every built-in backend, in order of preference.
 #[must_use]
 pub fn backends() -> &'static [Backend] {
     &BACKENDS
@@ -72,14 +72,14 @@ pub fn backend_names() -> Vec<&'static str> {
     BACKENDS.iter().map(|backend| backend.name).collect()
 }
 
-/// The built-in backend of this name.
+/// The built-in backend with this name.
 #[must_use]
 pub fn find_backend(name: &str) -> Option<&'static Backend> {
     BACKENDS.iter().find(|backend| backend.name == name)
 }
 
-/// `assay executor NAME`: is the executor of a built-in backend until its attempt is over, or runs the one step of a
-/// file (`--step`). To be called first thing in `main`, and nothing after it.
+/// `assay executor NAME`: runs the executor of a built-in backend until its attempt has ended, or the single step in a
+/// file (`--step`). Call this first in `main`, and nothing after it.
 #[must_use]
 pub fn run_executor(name: &str, step: Option<&Path>) -> ExitCode {
     die_with_worker();

@@ -1,29 +1,29 @@
-//! The processor, as it is recorded beside every measurement.
+//! The processor, as recorded with every measurement.
 
 use std::fs::File;
 use std::io::Read;
 
 use assay_protocol::DeviceInfo;
 
-/// The processor's model and the instruction sets that kernels make use of.
+/// The processor's model and the instruction sets that kernels use.
 pub(crate) fn device_info() -> DeviceInfo {
-    // Where the model stands at the beginning, the kernel need not describe every other processor as well.
+    // If the model is at the start, the kernel need not describe all other processors.
     let name = model_name(&read_listing(BEGINNING)).or_else(|| model_name(&read_listing(u64::MAX)));
     let name = name.unwrap_or_else(|| format!("a {} processor", std::env::consts::ARCH));
     DeviceInfo { name, details: instruction_sets().into_iter().map(str::to_owned).collect() }
 }
 
-/// So many bytes of `/proc/cpuinfo` hold the first processor.
+/// The size of the part of `/proc/cpuinfo` that contains the first processor, in bytes.
 const BEGINNING: u64 = 4096;
 
-/// At most so many bytes of `/proc/cpuinfo`; nothing where there is none.
+/// At most `most` bytes of `/proc/cpuinfo`; empty if it does not exist.
 fn read_listing(most: u64) -> String {
     let mut listing = Vec::new();
     let read = File::open("/proc/cpuinfo").and_then(|file| file.take(most).read_to_end(&mut listing));
     read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&listing).into_owned())
 }
 
-/// The model in the form of `/proc/cpuinfo`; not every architecture gives one.
+/// The model in a text like `/proc/cpuinfo`; not all architectures state it.
 fn model_name(listing: &str) -> Option<String> {
     let names = ["model name", "Model", "cpu model"];
     let pairs = || listing.lines().filter_map(|line| line.split_once(':'));

@@ -1,6 +1,6 @@
-//! What an attempt reports on its way from the executor to the store, and how it ends.
+//! The events of an attempt, from the executor to the store, and its outcome.
 //!
-//! The host makes these from the [`Report`](crate::Report)s that it has checked; worker and server pass them on unchanged.
+//! The host creates these from the [`Report`](crate::Report)s that it has checked; worker and server forward them unchanged.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,25 +9,25 @@ use serde_json::Value;
 
 use crate::message::{Failure, Hello, LogLevel, MetricPoint, Progress};
 
-/// Something that happened during an attempt. All of an attempt's events come before its [`AttemptOutcome`].
+/// An event of an attempt. All events of an attempt come before its [`AttemptOutcome`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttemptEvent {
-    /// The attempt waits for room on the machine, which another run uses. Carries what it waits for, in a lower-case fragment.
+    /// The attempt waits for resources of the machine that another run uses. Contains the reason, as a lower-case fragment.
     Queued(String),
-    /// The executor greeted, in this protocol's version and under the name it was called by.
+    /// The executor greeted, with this protocol's version and the expected name.
     Greeted(Box<Hello>),
-    /// The step began.
+    /// The step started.
     Started,
-    /// How far the step is.
+    /// The position of the step.
     Progress(Progress),
-    /// New metric points, in the order in which they were made.
+    /// New metric points, in the order in which they were recorded.
     Metrics(Vec<MetricPoint>),
     /// A line for the log, at most about 4 KiB long.
     Log(LogLevel, String),
     /// An output file is finished. When it was reported it was a regular file inside the work folder; the executor may
-    /// still be alive, so whoever stores it must not follow a link that has been put in its place since.
+    /// still be running, so the store must not follow a link that has replaced it since.
     Artifact {
-        /// The output's name; no name comes twice.
+        /// The output's name, unique in the attempt.
         name: String,
         /// Absolute, without links.
         path: PathBuf,

@@ -5,11 +5,11 @@ use std::io::{self, Read, Write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The largest frame either side accepts, in bytes. A longer one is a broken peer, not a big message: tensors and
-/// artifacts never cross the pipe.
+/// The largest frame that either side accepts, in bytes. A longer frame indicates a faulty peer, since tensors and
+/// artifacts are never sent over the pipe.
 pub const MAX_FRAME: u32 = 4 * 1024 * 1024;
 
-/// How much of what is no message an error quotes, in characters.
+/// How much of an invalid message an error quotes, in characters.
 const EXCERPT: usize = 120;
 
 /// Why a frame could not be read or written.
@@ -18,23 +18,23 @@ pub enum FrameError {
     /// The pipe broke, or ended inside a frame.
     #[error("the pipe failed: {0}")]
     Io(#[from] io::Error),
-    /// Text stands where a frame's length belongs. Carries the beginning of the text, quoted.
+    /// Text in place of a frame's length. Contains the start of the text, quoted.
     #[error("text stands where a message was expected: {0}")]
     Text(String),
     /// The announced length exceeds [`MAX_FRAME`].
     #[error("a message of {0} bytes was announced, and at most {MAX_FRAME} are allowed")]
     TooLong(u32),
-    /// The bytes are no message of this protocol.
+    /// The bytes are not a message of this protocol.
     #[error("not a message of this protocol ({error}): {text}")]
     Malformed {
         /// What is wrong with it.
         error: serde_json::Error,
-        /// The beginning of what came instead, quoted.
+        /// The start of the bytes, quoted.
         text: String,
     },
 }
 
-/// The beginning of what came instead of a message, quoted and escaped for an error.
+/// The start of an invalid message, quoted and escaped for an error.
 #[must_use]
 pub fn quote_excerpt(bytes: &[u8]) -> String {
     let head = &bytes[..bytes.len().min(4 * EXCERPT)];
@@ -44,11 +44,11 @@ pub fn quote_excerpt(bytes: &[u8]) -> String {
     format!("{cut:?}{more}")
 }
 
-/// Reads the four bytes that a frame begins with.
+/// Decodes the first four bytes of a frame.
 ///
 /// # Errors
-/// [`FrameError::Text`] if they are printable: read as a length, four such bytes would announce over 150 MB, so that
-/// text is never taken for a frame. [`FrameError::TooLong`] if they announce more than [`MAX_FRAME`].
+/// [`FrameError::Text`] if they are printable: read as a length, four such bytes would mean over 150 MB, so text is
+/// never taken for a frame. [`FrameError::TooLong`] if they mean more than [`MAX_FRAME`].
 pub fn frame_length(head: [u8; 4]) -> Result<usize, FrameError> {
     let length = u32::from_le_bytes(head);
     if length <= MAX_FRAME {
@@ -70,7 +70,7 @@ pub fn parse_frame<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
 ///
 /// # Errors
 /// [`FrameError::TooLong`] if the message is larger than [`MAX_FRAME`]; [`FrameError::Malformed`] if it cannot be
-/// written as JSON, which no message of this crate can cause.
+/// written as JSON, which does not happen for messages of this crate.
 pub fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
     let mut frame = vec![0; 4];
     serde_json::to_writer(&mut frame, message).map_err(|error| FrameError::Malformed { error, text: String::new() })?;
@@ -85,7 +85,7 @@ pub fn encode_frame<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
 /// Writes one message and flushes.
 ///
 /// # Errors
-/// [`FrameError::Io`] if the pipe is gone, and those of [`encode_frame`].
+/// [`FrameError::Io`] if the pipe is closed, and those of [`encode_frame`].
 pub fn write_frame<T: Serialize>(out: &mut impl Write, message: &T) -> Result<(), FrameError> {
     out.write_all(&encode_frame(message)?)?;
     out.flush()?;
@@ -95,7 +95,7 @@ pub fn write_frame<T: Serialize>(out: &mut impl Write, message: &T) -> Result<()
 /// Reads one message; `None` when the peer closed the pipe between two frames.
 ///
 /// # Errors
-/// See [`FrameError`]. After an error the stream's position is lost: give the peer up.
+/// See [`FrameError`]. After an error the stream's position is lost: stop reading.
 pub fn read_frame<T: DeserializeOwned>(input: &mut impl Read) -> Result<Option<T>, FrameError> {
     let mut head = [0_u8; 4];
     let mut filled = 0;

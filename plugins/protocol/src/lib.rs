@@ -1,11 +1,11 @@
 //! The messages between a worker and an executor, and between a step and a plugin, and nothing else.
 //!
-//! An executor is a child process. It speaks on its standard input and output in frames: a length (`u32`, little
-//! endian, at most [`MAX_FRAME`]) and that many bytes of JSON, one message each. The executor speaks first, with
-//! [`Report::Hello`]; then each [`Request`] of the worker is answered by [`Report`]s. What it writes to its standard
-//! error is kept as log lines. Tensors never cross: artifacts go by path, and the worker computes their hashes.
+//! An executor is a child process. It communicates on its standard input and output in frames: a length (`u32`, little
+//! endian, at most [`MAX_FRAME`]) and that many bytes of JSON, one message each. The executor sends the first message,
+//! [`Report::Hello`]; then it answers each [`Request`] of the worker with [`Report`]s. Its standard error is stored as
+//! log lines. Tensors are never sent: artifacts are passed by path, and the worker computes their hashes.
 //!
-//! Every report about an attempt carries that attempt's epoch: what comes from a superseded attempt is refused.
+//! Every report about an attempt contains that attempt's epoch: reports of a superseded attempt are refused.
 
 mod attempt;
 mod frame;

@@ -6,35 +6,35 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The version of this protocol. A worker refuses an executor that greets with another.
+/// The version of this protocol. A worker refuses an executor that greets with another version.
 pub const PROTOCOL: u32 = 1;
 
-/// The feature that marks an executor which serves tests, and is no backend to choose.
+/// The feature that marks an executor for tests, which `assay` does not offer as a backend.
 pub const FOR_TESTS: &str = "for_tests";
 
-/// The variable of an executor's environment that names the folder in which it may keep compiled kernels. Without it, it
-/// keeps none.
+/// The environment variable with the folder in which an executor may store compiled kernels. Without it, kernels are not
+/// stored.
 pub const KERNELS: &str = "ASSAY_KERNELS";
 
-/// The variable of an executor's environment that says which of its backend's devices it is to use, counted from 0. It is
-/// the first one without.
+/// The environment variable with the number of the backend's device that the executor must use, from 0. The default is
+/// the first device.
 pub const DEVICE: &str = "ASSAY_DEVICE";
 
-/// The variable of an executor's environment that holds the process id of its worker, where the worker relies on the executor to ask
-/// the kernel for its own end when the worker dies (`PR_SET_PDEATHSIG`). The worker does so itself for programs that it does not
-/// know, which costs a fork of its whole address space.
+/// The environment variable with the process id of the worker, if the worker relies on the executor to request its own end when the
+/// worker dies (`PR_SET_PDEATHSIG`). For unknown programs the worker does this itself, which costs a fork of its whole address
+/// space.
 pub const WORKER: &str = "ASSAY_WORKER";
 
-/// The exit code of an executor whose device is not there: EX_UNAVAILABLE of `sysexits.h`. Before it ends, it says why on
-/// standard error, in one line.
+/// The exit code of an executor whose device does not exist: EX_UNAVAILABLE of `sysexits.h`. Before it exits, it writes
+/// the reason to standard error, in one line.
 pub const NO_DEVICE: u8 = 69;
 
-/// What an executor says first.
+/// The first message of an executor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
-    /// [`PROTOCOL`] as the executor was built.
+    /// The value of [`PROTOCOL`] in the executor.
     pub protocol: u32,
-    /// The executor's own version, for the records.
+    /// The executor's version, for the records.
     pub version: String,
     /// The backend's name, as in `resources: [{backend: cpu}]`.
     pub backend: String,
@@ -45,8 +45,8 @@ pub struct Hello {
     pub kinds: Vec<StepKindInfo>,
     /// The device that it computes on.
     pub device: DeviceInfo,
-    /// How many such devices this machine has, if each is for one attempt at a time; [`DEVICE`] chooses among them. `None`:
-    /// attempts share what there is.
+    /// The number of such devices of this machine, if each serves one attempt at a time; [`DEVICE`] selects one. `None`:
+    /// attempts share the devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub devices: Option<u32>,
 }
@@ -54,31 +54,31 @@ pub struct Hello {
 /// A step kind, by name and by the version of its semantics.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepKindInfo {
-    /// As in `uses:`.
+    /// Its name in `uses:`.
     pub name: String,
-    /// Raised whenever the same config and inputs would give other results.
+    /// Incremented whenever the same config and inputs would give other results.
     pub version: u32,
 }
 
-/// The device behind a backend, as a person would name it.
+/// The device of a backend, as people name it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DeviceInfo {
-    /// For example the processor's model name.
+    /// Its name, for example the processor's model name.
     pub name: String,
-    /// Instruction sets or limits worth recording beside a measurement, such as `avx512f`.
+    /// Instruction sets or limits that are worth recording with a measurement, such as `avx512f`.
     #[serde(default)]
     pub details: Vec<String>,
 }
 
-/// What a worker asks of an executor.
-// A worker makes one or two of these in the life of an executor: their size does not matter.
+/// A message from a worker to an executor.
+// A worker creates one or two of these per executor: their size does not matter.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
-    /// Run one attempt of one step. An executor gets at most one of these in its life.
+    /// Run one attempt of one step. An executor receives at most one of these.
     Run(RunRequest),
-    /// Give the attempt up. An executor that does not end soon is killed.
+    /// Stop the attempt. An executor that does not end soon is killed.
     Cancel {
         /// The attempt's epoch.
         epoch: u32,
@@ -90,38 +90,38 @@ pub enum Request {
 pub struct RunRequest {
     /// The task's address, such as `train[chunk=64,states=16]#2`.
     pub task: String,
-    /// The attempt's epoch; every report repeats it.
+    /// The attempt's epoch; every report contains it.
     pub epoch: u32,
     /// The step kind.
     pub kind: String,
-    /// The step's resolved config: no expression is left in it.
+    /// The step's resolved config, without expressions.
     pub config: Value,
-    /// Where each artifact that the config names lies, by hash. Read-only.
+    /// The path of each artifact in the config, by hash. Read-only.
     pub artifacts: BTreeMap<String, PathBuf>,
-    /// An empty folder of this attempt's own; outputs are written below it.
+    /// An empty folder for this attempt; outputs are written below it.
     pub workdir: PathBuf,
-    /// Where attempts of this task leave what a later one can resume from. It is shared by all attempts at the same work,
-    /// outlives them and the run, and goes when one of them completes. It need not exist. `None`: there is no such place.
+    /// The folder for state from which a later attempt can resume. All attempts at the same work share it. It outlives them and the run,
+    /// and is removed when one of them completes. It need not exist. `None`: the folder is not available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<PathBuf>,
-    /// How many compute threads to use.
+    /// The number of compute threads.
     pub threads: u32,
-    /// Which replicate this is, from 1; 1 where the job has none. Steps mix it into their seed.
+    /// The number of the replicate, from 1; 1 if the job has none. Steps mix it into their seed.
     pub replicate: u32,
 }
 
-/// What an executor says.
+/// A message from an executor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "report", rename_all = "snake_case")]
 pub enum Report {
-    /// The greeting, once, before anything else.
+    /// The greeting: sent once, as the first message.
     Hello(Hello),
-    /// The step has begun.
+    /// The step has started.
     Started {
         /// The attempt's epoch.
         epoch: u32,
     },
-    /// How far the step is.
+    /// The position of the step.
     Progress {
         /// The attempt's epoch.
         epoch: u32,
@@ -132,25 +132,25 @@ pub enum Report {
     Metrics {
         /// The attempt's epoch.
         epoch: u32,
-        /// In the order in which they were made.
+        /// In the order in which they were recorded.
         points: Vec<MetricPoint>,
     },
     /// A line for the log.
     Log {
         /// The attempt's epoch.
         epoch: u32,
-        /// How much it matters.
+        /// The level.
         level: LogLevel,
-        /// The line, without a line break at its end.
+        /// The line, without its line break.
         text: String,
     },
-    /// A file below the work folder is finished and shall become an artifact.
+    /// A file below the work folder is finished and becomes an artifact.
     Artifact {
         /// The attempt's epoch.
         epoch: u32,
         /// The output's name, as in `needs.JOB.outputs.NAME`.
         name: String,
-        /// Relative to the work folder.
+        /// The path relative to the work folder.
         path: PathBuf,
     },
     /// The step is done. The last report of an attempt.
@@ -164,13 +164,13 @@ pub enum Report {
     Failed {
         /// The attempt's epoch.
         epoch: u32,
-        /// Why.
+        /// The reason.
         failure: Failure,
     },
 }
 
 impl Report {
-    /// The attempt that it belongs to; `None` for the greeting, which comes before any.
+    /// The epoch of its attempt; `None` for the greeting.
     #[must_use]
     pub fn epoch(&self) -> Option<u32> {
         match self {
@@ -206,11 +206,11 @@ impl Report {
 pub struct Progress {
     /// Units done.
     pub done: u64,
-    /// Units in all, where known.
+    /// The total number of units, if known.
     pub total: Option<u64>,
     /// What is counted, in the plural: `steps`, `samples`.
     pub unit: String,
-    /// A few words on the present state, such as `loss 1.93`.
+    /// A short description of the current state, such as `loss 1.93`.
     #[serde(default)]
     pub note: String,
 }
@@ -218,24 +218,24 @@ pub struct Progress {
 /// One value of one metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MetricPoint {
-    /// Such as `train/loss`.
+    /// The name, such as `train/loss`.
     pub name: String,
-    /// The x axis: the training step, or 0 where there is none.
+    /// The x axis: the training step, or 0 if the metric has none.
     pub step: u64,
-    /// The value. NaN and the infinities are legal (a diverged loss is a finding) and cross as strings.
+    /// The value. NaN and infinities are allowed (a diverged loss is a result) and are sent as strings.
     #[serde(with = "float")]
     pub value: f64,
 }
 
-/// How much a log line matters.
+/// The level of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogLevel {
-    /// Worth a line.
+    /// Information.
     Info,
-    /// Worth a look.
+    /// A warning.
     Warn,
-    /// Something failed.
+    /// An error.
     Error,
     /// Written to standard error by the step or a library in it.
     Stderr,
@@ -248,34 +248,34 @@ pub struct Failure {
     pub class: FailureClass,
     /// What happened, in a lower-case sentence fragment.
     pub message: String,
-    /// What to do about it, where that is known.
+    /// How to fix it, if known.
     #[serde(default)]
     pub hint: Option<String>,
 }
 
-/// The kinds of failure. They are distinguished because they call for different reactions.
+/// The failure classes. They are distinguished because they call for different reactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
-    /// The step itself says that it cannot do what was asked.
+    /// The step reports that it cannot do its task.
     Step,
-    /// A check that the step makes on its own result did not hold.
+    /// A check of the step's own result failed.
     Check,
     /// The step ran longer than `timeout-minutes`.
     Timeout,
-    /// It used more memory than it was given, or the device ran out.
+    /// It exceeded its memory limit, or the device ran out of memory.
     Oom,
     /// It printed more than the log limit.
     Output,
-    /// It sent something that is no message of the protocol, or a message out of turn.
+    /// It sent an invalid or unexpected message.
     Protocol,
     /// Its process died: a signal, a panic, an unexpected exit.
     Crashed,
     /// No executor for the backend could be started on the worker.
     Unavailable,
-    /// The worker took the attempt away, or was lost with it.
+    /// The worker stopped the attempt to run it elsewhere, or was lost with it.
     Preempted,
-    /// A person cancelled it.
+    /// A user cancelled it.
     Cancelled,
 }
 
@@ -331,7 +331,7 @@ mod float {
     use serde::{Deserialize, Deserializer, Serializer};
 
     #[derive(Deserialize)]
-    #[serde(untagged)] // Written by programs only, so that the poor messages of `untagged` reach no person.
+    #[serde(untagged)] // Written only by programs, so people never see the poor messages of `untagged`.
     enum Written {
         Number(f64),
         Text(String),

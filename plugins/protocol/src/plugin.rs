@@ -1,8 +1,8 @@
 //! The messages between the caller of a plugin and the process that runs it, `assay plugin-host`.
 //!
 //! A request and its reply are one packet each: a frame with the message as JSON and the sizes of its lists, then the bytes
-//! of the lists. Long lists of tokens, labels and scores are never written as JSON. The process answers each
-//! request with one reply, in order, and ends at the end of its input.
+//! of the lists. Long lists of tokens, labels and scores are never written as JSON. The process answers each request with
+//! one reply, in order, and exits at the end of its input.
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -15,27 +15,27 @@ use crate::frame::{FrameError, read_frame, write_frame};
 /// The name and version of the interface between Assay and plugins.
 pub const PLUGIN_INTERFACE: &str = "assay:plugin@0.1.0";
 
-/// The version of what limits mean and how host calls are answered; raised when the same plugin could give another answer. Part of the
-/// cache key of every task that uses a plugin.
+/// The version of the meaning of limits and host calls; incremented when the same plugin could give another answer. Part of the cache
+/// key of every task that uses a plugin.
 pub const PLUGIN_SEMANTICS: u32 = 1;
 
-/// The most bytes that the lists of one packet may have.
+/// The limit of the total size of one packet's lists, in bytes.
 pub const MAX_LISTS: usize = 128 << 20;
 
-/// What a plugin may use. The defaults are in [`PluginLimits::default`].
+/// The limits of a plugin. The defaults are in [`PluginLimits::default`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginLimits {
     /// Bytes of all linear memories of an instance together.
     pub memory: u64,
-    /// Units of fuel that a call may use, besides [`PluginLimits::fuel_per_sample`]. An instruction costs about one.
+    /// Units of fuel per call, in addition to [`PluginLimits::fuel_per_sample`]. An instruction costs about one.
     pub fuel_per_call: u64,
-    /// Units of fuel that a call may use for each sequence that it makes or scores.
+    /// Units of fuel per call for each sequence that it makes or scores.
     pub fuel_per_sample: u64,
-    /// Seconds of a call. Fuel decides; this is for what fuel does not count.
+    /// Seconds per call. Fuel is the main limit; this one covers what fuel does not count.
     pub call_seconds: u64,
-    /// Seconds that compiling a component may take.
+    /// Seconds for compiling a component.
     pub compile_seconds: u64,
-    /// Bytes that the answer of a call, or the arguments of a host call, may have.
+    /// Bytes of the answer of a call, or of the arguments of a host call.
     pub transfer: u64,
     /// Bytes of a saved state.
     pub state: u64,
@@ -45,9 +45,9 @@ pub struct PluginLimits {
     pub stack: u64,
     /// Elements of a table.
     pub table: u64,
-    /// Lines that are kept of an instance's log.
+    /// Lines that are stored of an instance's log.
     pub log_lines: u32,
-    /// Bytes that are kept of an instance's log.
+    /// Bytes that are stored of an instance's log.
     pub log_bytes: u32,
 }
 
@@ -70,7 +70,7 @@ impl Default for PluginLimits {
     }
 }
 
-/// A part of a dataset, as plugins know it.
+/// A split of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PluginSplit {
@@ -87,7 +87,7 @@ pub enum PluginSplit {
 pub struct PluginValue {
     /// The name.
     pub name: String,
-    /// The number, as the bits of an `f64`: JSON has no NaN.
+    /// The number, as the bits of an `f64`, since JSON cannot represent NaN.
     pub bits: u64,
 }
 
@@ -105,7 +105,7 @@ impl PluginValue {
     }
 }
 
-/// What a training showed at one step.
+/// The observations of a training at one step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PluginObservation {
     /// The step.
@@ -114,43 +114,43 @@ pub struct PluginObservation {
     pub values: Vec<PluginValue>,
 }
 
-/// One call. The lists that go with it are named in its comment, in order.
+/// A call. The comments name the lists of each call, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "call", rename_all = "snake_case")]
 pub enum PluginCall {
-    /// Reads, checks and compiles a component. Comes first, once. Answered by [`PluginAnswer::Loaded`].
+    /// Reads, checks and compiles a component. The first call, made once. Answered by [`PluginAnswer::Loaded`].
     Load {
         /// The name of the plugin, for messages.
         name: String,
         /// The file of the component.
         file: PathBuf,
-        /// What every instance of it may use.
+        /// The limits of every instance.
         limits: PluginLimits,
     },
     /// Opens a dataset in a new instance. Answered by [`PluginAnswer::Facts`].
     OpenDataset {
-        /// JSON.
+        /// The config as JSON.
         config: String,
     },
     /// Makes sequences. Answered by [`PluginAnswer::Sequences`].
     Batch {
         /// The seed of the whole dataset.
         seed: u64,
-        /// Of which split.
+        /// The split.
         split: PluginSplit,
-        /// The number of the first one in its split.
+        /// The number of the first sequence in its split.
         first: u64,
-        /// How many.
+        /// The number of sequences.
         count: u32,
     },
     /// Opens a metric in a new instance. Answered by [`PluginAnswer::Done`].
     OpenMetric {
-        /// JSON.
+        /// The config as JSON.
         config: String,
     },
     /// Adds predictions. Lists: inputs, offsets, targets (`u32`), scores (`f32`). Answered by [`PluginAnswer::Done`].
     Add {
-        /// Scores of a prediction.
+        /// The number of scores per prediction.
         classes: u32,
     },
     /// Asks for the state of a metric. Answered by [`PluginAnswer::State`].
@@ -162,7 +162,7 @@ pub enum PluginCall {
     /// Opens a curriculum in a new instance. Lists: the lengths of the sequences (`u32`). Answered by
     /// [`PluginAnswer::State`].
     OpenCurriculum {
-        /// JSON.
+        /// The config as JSON.
         config: String,
         /// The seed of the training.
         seed: u64,
@@ -171,7 +171,7 @@ pub enum PluginCall {
     Next {
         /// The step that the training has reached.
         step: u64,
-        /// What it showed since the last call.
+        /// The observations since the last call.
         seen: Vec<PluginObservation>,
     },
 }
@@ -198,18 +198,18 @@ impl PluginCall {
 /// A call to one of the instances of the loaded plugin.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PluginRequest {
-    /// The number of the instance, below [`PluginRequest::MOST_INSTANCES`]. The calls that open something replace it.
+    /// The number of the instance, below [`PluginRequest::MOST_INSTANCES`]. Calls that open something replace the instance.
     pub instance: u32,
-    /// What to call.
+    /// The call.
     pub call: PluginCall,
 }
 
 impl PluginRequest {
-    /// How many instances of a plugin one process holds at the same time.
+    /// The maximum number of instances of a plugin in one process.
     pub const MOST_INSTANCES: u32 = 4;
 }
 
-/// How a plugin describes itself.
+/// A plugin's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginAbout {
     /// Its name.
@@ -229,11 +229,11 @@ pub struct PluginAbout {
 /// How a dataset plugin describes its dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginFacts {
-    /// Each token as it is printed, in the order of the ids.
+    /// The text of each token, in the order of the ids.
     pub vocabulary: Vec<String>,
     /// Number of classes; 0 if the next token is predicted.
     pub classes: u32,
-    /// The most tokens of a sequence.
+    /// The length of the longest sequence, in tokens.
     pub max_length: u32,
 }
 
@@ -244,21 +244,21 @@ pub struct PluginStage {
     pub until_step: u64,
     /// The longest sequences of this stage, in tokens.
     pub max_length: u32,
-    /// For the log.
+    /// A remark for the log.
     pub note: String,
 }
 
-/// The answer to a call. The lists that go with it are named in its comment, in order.
+/// The answer to a call. The comments name the lists of each answer, in order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum PluginAnswer {
     /// The component can be used.
     Loaded(PluginAbout),
-    /// What the dataset is like.
+    /// The facts of the dataset.
     Facts(PluginFacts),
-    /// Sequences that were checked. Lists: tokens, offsets, labels (`u32`).
+    /// Checked sequences. Lists: tokens, offsets, labels (`u32`).
     Sequences,
-    /// The call was done; it returns nothing.
+    /// The call succeeded without a result.
     Done,
     /// Lists: a state (`u8`).
     State,
@@ -273,7 +273,7 @@ pub enum PluginAnswer {
     Failed(PluginFailure),
 }
 
-/// Which limit a call reached.
+/// The limit that a call reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PluginLimit {
@@ -304,15 +304,15 @@ pub struct PluginFailure {
     pub plugin: String,
     /// The function that was called.
     pub function: String,
-    /// What happened, as the rest of a sentence about the function; about the plugin, if it could not be loaded.
+    /// What happened, as the continuation of a sentence about the function, or about the plugin if it could not be loaded.
     pub message: String,
-    /// The limit that the call reached, if that is why it failed.
+    /// The limit that the call reached, if that is the cause.
     pub limit: Option<PluginLimit>,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: Option<String>,
     /// A JSON pointer to the option of the config that caused it.
     pub at: Option<String>,
-    /// The plugin's traceback: its own words, or the frames of the stack at a trap.
+    /// The plugin's own traceback, or the stack frames of a trap.
     pub trace: Option<String>,
     /// The last lines of its log.
     pub log: Vec<String>,
@@ -340,18 +340,18 @@ impl std::fmt::Display for PluginFailure {
 
 impl std::error::Error for PluginFailure {}
 
-/// The answer to a request, and what came with it.
+/// The answer to a request, with fuel and log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PluginReply {
     /// The answer.
     pub answer: PluginAnswer,
-    /// Units of fuel that the call used.
+    /// Units of fuel used by the call.
     pub fuel: u64,
     /// The lines that the plugin logged during the call, with their levels.
     pub log: Vec<(String, String)>,
 }
 
-/// A message and its lists, as they cross the pipe.
+/// A message and its lists, as sent over the pipe.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Packet<T> {
     /// The message.

@@ -1,7 +1,7 @@
-//! The executor of the backend `rocm`. Put it beside `assay` or on `PATH`, and `resources: [{backend: rocm}]` finds it.
+//! The executor of the backend `rocm`. Put it into the folder of `assay` or on `PATH`; `resources: [{backend: rocm}]` then uses it.
 //!
-//!     assay-executor-rocm                    speaks with a worker over standard input and output
-//!     assay-executor-rocm --step STEP.json   runs one step alone, for debugging
+//!     assay-executor-rocm                    communicates with a worker over standard input and output
+//!     assay-executor-rocm --step STEP.json   runs a single step, for debugging
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The device that the worker wants, and every step kind.
+/// The device that the worker selected, and every step kind.
 fn new_setup() -> Result<Setup, String> {
     let number = device_asked()?;
     let (facts, count) = (assay_rocm::probe(number)?, assay_rocm::count()?);

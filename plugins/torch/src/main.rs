@@ -1,9 +1,9 @@
 //! `assay-executor-torch`: the executor of the backend `torch`.
 //!
-//! The worker finds it beside `assay` or on `PATH`, starts it, and speaks the executor protocol with it on standard input
-//! and output. With `--step FILE` it runs one step alone, as `assay executor` does. `ASSAY_TORCH_DEVICE` (`cpu`, `cuda`,
-//! `cuda:1`) says where libtorch computes; without it, on the CUDA device that the worker gives, or the processor where there
-//! is none.
+//! The worker finds it in the folder of `assay` or on `PATH`, starts it, and uses the executor protocol on its standard input
+//! and output. With `--step FILE` it runs a single step, as `assay executor` does. `ASSAY_TORCH_DEVICE` (`cpu`, `cuda`,
+//! `cuda:1`) selects the device of libtorch; the default is the CUDA device that the worker selects, or the processor if
+//! there is none.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use assay_executor::{Setup, device_asked, run_single_step, serve_requests};
 use assay_protocol::{DeviceInfo, NO_DEVICE};
 use assay_torch::{Place, device, places};
 
-/// Says where to compute.
+/// The environment variable for the device.
 const DEVICE: &str = "ASSAY_TORCH_DEVICE";
 
 fn main() -> ExitCode {
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Where to compute.
+/// Selects the device.
 fn choose_place() -> Result<Place, String> {
     match std::env::var(DEVICE) {
         Ok(name) => Place::parse(&name).map_err(|why| format!("{DEVICE}: {why}")),
@@ -53,7 +53,7 @@ fn choose_place() -> Result<Place, String> {
     }
 }
 
-/// How many CUDA devices there are to choose from: none, where the environment has chosen already.
+/// The number of CUDA devices to choose from: `None` without any, or if the environment selects one.
 fn count_devices() -> Option<u32> {
     let devices = places().into_iter().filter(|place| *place != Place::Cpu).count() as u32;
     (devices > 0 && std::env::var_os(DEVICE).is_none()).then_some(devices)

@@ -1,7 +1,7 @@
-//! What plugins cost: starting a process, and a call with one sample and with 10,000, pipe and checks included.
+//! The cost of plugins: starting a process, and a call with one sample and with 10,000, including pipe and checks.
 //!
-//!     cargo bench --bench plugin_cost                       the plugins that ship
-//!     cargo bench --bench plugin_cost -- path/to/a.wasm     a dataset or a metric of your own, with its default config
+//!     cargo bench --bench plugin_cost                       the shipped plugins
+//!     cargo bench --bench plugin_cost -- path/to/a.wasm     your own dataset or metric, with its default config
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -57,7 +57,7 @@ fn measure(file: &Path) -> Result<(), PluginFailure> {
     Ok(())
 }
 
-/// The median time of so many calls, in seconds.
+/// The median time of `count` calls, in seconds.
 fn median_seconds(count: usize, mut call: impl FnMut() -> Result<(), PluginFailure>) -> Result<f64, PluginFailure> {
     let mut seconds = Vec::new();
     for _ in 0..count {

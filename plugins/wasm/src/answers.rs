@@ -1,17 +1,17 @@
-//! Checks the answers of a plugin before they are passed on.
+//! Checks the answers of a plugin before they are forwarded.
 
 use assay_protocol::{PluginFacts, PluginLimit, PluginLimits};
 
 use crate::failure::Cause;
 use crate::interface::{Sequences, Stage, Value};
 
-/// The most tokens of a vocabulary, and the most classes.
+/// The maximum number of tokens of a vocabulary, and of classes.
 const MOST_SYMBOLS: usize = 1 << 20;
 
-/// The most values of a metric.
+/// The maximum number of values of a metric.
 const MOST_VALUES: usize = 1000;
 
-/// The most characters of a value's name.
+/// The length limit of a value's name, in characters.
 const MOST_NAME: usize = 100;
 
 fn wrong(message: impl std::fmt::Display) -> Cause {

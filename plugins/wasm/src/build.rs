@@ -1,7 +1,7 @@
 //! Builds components: from C with clang and its linker, from Python with componentize-py.
 //!
 //! A plugin is a folder with `plugin.c` or `app.py`; its component is the file NAME.wasm in it, where NAME is that of the folder.
-//! A component keeps the hash of its sources in a custom section, so that a component that is older than its sources is noticed.
+//! A component contains the hash of its sources in a custom section, so that an outdated component is detected.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,10 +9,10 @@ use std::process::Command;
 use crate::encode::encode_component;
 use crate::interface::{C_HEADER, PluginWorld, WIT};
 
-/// The name of the custom section that holds the hash of the sources, in hexadecimal.
+/// The name of the custom section with the hash of the sources, in hexadecimal.
 pub const SOURCES_SECTION: &str = "assay:sources";
 
-/// Versions of clang and lld whose programs Debian and Ubuntu name with their number.
+/// Versions of clang and lld whose programs have version numbers in their names on Debian and Ubuntu.
 const VERSIONS: std::ops::RangeInclusive<u32> = 14..=30;
 
 /// Why a plugin cannot be built.
@@ -21,7 +21,7 @@ const VERSIONS: std::ops::RangeInclusive<u32> = 14..=30;
 pub struct BuildError {
     /// What happened.
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl BuildError {
     }
 }
 
-/// The world that a source in C asks for with `#define ASSAY_DATASET`, `ASSAY_METRIC` or `ASSAY_CURRICULUM`.
+/// The world that a C source selects with `#define ASSAY_DATASET`, `ASSAY_METRIC` or `ASSAY_CURRICULUM`.
 #[must_use]
 pub fn find_world(source: &str) -> Option<PluginWorld> {
     let defines = |world: &PluginWorld| {
@@ -41,7 +41,7 @@ pub fn find_world(source: &str) -> Option<PluginWorld> {
     PluginWorld::ALL.into_iter().find(defines)
 }
 
-/// The world that a source in Python serves: it has a `class Dataset`, `class Metric` or `class Curriculum`.
+/// The world of a Python source: it has a `class Dataset`, `class Metric` or `class Curriculum`.
 #[must_use]
 pub fn find_python_world(source: &str) -> Option<PluginWorld> {
     let class = |world: &PluginWorld| {
@@ -62,21 +62,21 @@ pub fn hash_sources(source: &[u8]) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-/// The hash of the sources that [`build_c_plugin`] left in a component.
+/// The hash of the sources that [`build_c_plugin`] stored in a component.
 #[must_use]
 pub fn read_sources_hash(component: &[u8]) -> Option<&str> {
-    // The section is the last one, and of known length.
+    // The section is the last one, and has a fixed length.
     let hash = component.get(component.len().checked_sub(64)?..)?;
     let name = component.get(..component.len() - 64)?;
     name.ends_with(SOURCES_SECTION.as_bytes()).then(|| std::str::from_utf8(hash).ok()).flatten()
 }
 
-/// What [`build_plugin`] did.
+/// The result of [`build_plugin`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Built {
-    /// The component.
+    /// The path of the component.
     pub file: PathBuf,
-    /// Whether it already existed, built from the same sources.
+    /// Whether it already existed and was built from the same sources.
     pub is_unchanged: bool,
 }
 
@@ -145,12 +145,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A folder that cannot be removed stays among the temporary files.
+        // If this fails, the folder stays among the temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Runs a tool and reads the file that it writes.
+/// Runs a tool and reads its output file.
 fn run_tool(command: &mut Command, made: &Path) -> Result<Vec<u8>, BuildError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| BuildError::new(format!("cannot run `{program}`: {error}"), None))?;
@@ -161,7 +161,7 @@ fn run_tool(command: &mut Command, made: &Path) -> Result<Vec<u8>, BuildError> {
     Err(BuildError::new(format!("`{program}` failed:\n{errors}\n{said}").trim_end().to_owned(), None))
 }
 
-/// Compiles one file of C and makes a component of it.
+/// Compiles a C file into a component.
 ///
 /// # Errors
 /// If clang or its linker are missing, if they fail, or if a function of the world is missing.
@@ -179,7 +179,7 @@ pub fn build_c_plugin(source: &Path) -> Result<Vec<u8>, BuildError> {
     Ok(component)
 }
 
-/// Appends a custom section, which every reader of WebAssembly skips. Name and content have less than 100 bytes together.
+/// Appends a custom section, which every reader of WebAssembly ignores. Name and content have less than 100 bytes in total.
 fn append_section(component: &mut Vec<u8>, name: &str, content: &[u8]) {
     let length = 1 + name.len() + content.len();
     debug_assert!(length < 128, "the length takes one byte");
@@ -209,7 +209,7 @@ fn compile_c(source: &Path) -> Result<Vec<u8>, BuildError> {
     run_tool(&mut command, &module)
 }
 
-/// A program on PATH: the one without a version in its name, or else the latest version.
+/// A program on PATH: the one without a version in its name, otherwise the latest version.
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let mut names = std::iter::once(name.to_owned()).chain(VERSIONS.rev().map(|version| format!("{name}-{version}")));

@@ -12,7 +12,7 @@ pub(crate) struct Plugin {
     pub component: Component,
     /// BLAKE3 of the file, in hexadecimal.
     pub hash: String,
-    /// What it exports.
+    /// The worlds that it exports.
     pub worlds: Vec<PluginWorld>,
 }
 

@@ -1,17 +1,17 @@
-//! The engine's settings: everything that could make two runs differ is turned off.
+//! The engine's settings: every source of differences between runs is disabled.
 
 use std::time::Duration;
 
 use assay_protocol::PluginLimits;
 use wasmtime::{Config, Engine};
 
-/// How often the engine's epoch grows.
+/// The interval at which the engine's epoch is incremented.
 pub(crate) const EPOCH: Duration = Duration::from_millis(50);
 
-/// How many frames a traceback has at most.
+/// The maximum number of frames of a traceback.
 const FRAMES: usize = 20;
 
-/// Makes the engine, and a thread that increments its epoch until the engine is dropped.
+/// Creates the engine, and a thread that increments its epoch until the engine is dropped.
 pub(crate) fn start_engine(limits: &PluginLimits) -> wasmtime::Result<Engine> {
     let mut config = Config::new();
     config.consume_fuel(true).epoch_interruption(true);

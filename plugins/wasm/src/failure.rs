@@ -1,4 +1,4 @@
-//! Turns errors of wasmtime into messages for people.
+//! Converts wasmtime errors into messages for people.
 
 use assay_protocol::{PluginFailure, PluginLimit, PluginLimits};
 use wasmtime::{Trap, WasmBacktrace};
@@ -6,10 +6,10 @@ use wasmtime::{Trap, WasmBacktrace};
 use crate::interface::Problem;
 use crate::store::LimitReached;
 
-/// The most characters of a plugin's own message, hint or traceback that are kept.
+/// How many characters of a plugin's own message, hint or traceback are kept.
 const MOST_TEXT: usize = 16 << 10;
 
-/// How many lines of the log a failure repeats.
+/// How many lines of the log a failure contains.
 const LOG_LINES: usize = 20;
 
 /// A failure without plugin, function and log, which [`Cause::name`] adds.
@@ -65,7 +65,7 @@ fn cut_text(mut text: String) -> String {
     text
 }
 
-/// Explains an error of a call with this limit of fuel. `otherwise` describes errors that are neither traps nor limits.
+/// Explains an error of a call with this fuel limit. `otherwise` describes errors that are neither traps nor limits.
 pub(crate) fn explain(error: &wasmtime::Error, limits: &PluginLimits, fuel: u64, otherwise: &str) -> Cause {
     let trace = error.downcast_ref::<WasmBacktrace>().map(ToString::to_string).map(cut_text);
     let mut cause = explain_without_trace(error, limits, fuel, otherwise);

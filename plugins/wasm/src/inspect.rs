@@ -1,4 +1,4 @@
-//! Reads what a component's file declares, without running or compiling it: for checks before a workflow runs.
+//! Reads the declarations of a component file, without running or compiling it: for checks before a workflow runs.
 
 use assay_protocol::PluginLimits;
 use wasmparser::{Parser, Payload};
@@ -22,9 +22,9 @@ pub struct InspectedComponent {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it {message}")]
 pub struct InspectError {
-    /// What is wrong, as the rest of a sentence about the file.
+    /// What is wrong, as the continuation of a sentence about the file.
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: Option<String>,
 }
 
@@ -49,7 +49,7 @@ pub fn inspect_component(bytes: &[u8]) -> Result<InspectedComponent, InspectErro
     Ok(InspectedComponent { worlds, hash: blake3::hash(bytes).to_hex().to_string(), bytes: bytes.len() as u64 })
 }
 
-/// The names of the imports and of the exports of the component itself, and not of those inside it.
+/// The names of the imports and exports of the component itself, without those of nested components.
 fn read_names(bytes: &[u8]) -> wasmparser::Result<(Vec<String>, Vec<String>)> {
     let (mut imports, mut exports, mut depth) = (Vec::new(), Vec::new(), 0_u32);
     for payload in Parser::new(0).parse_all(bytes) {

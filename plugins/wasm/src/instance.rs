@@ -11,30 +11,30 @@ use crate::failure::{Cause, explain};
 use crate::interface::{About, Facts, MetricBatch, PACKAGE, Problem, Seen, Sequences, Split, Stage, Value};
 use crate::store::InstanceState;
 
-/// An instance, with its own fuel, memory and time.
+/// An instance, with separate limits of fuel, memory and time.
 pub(crate) struct Instance {
     store: Store<InstanceState>,
     linked: Linked,
-    /// Set by the first call that was cut off. wasmtime refuses later calls to such an instance with a message that does not explain why.
+    /// Set by the first call that was stopped. wasmtime refuses later calls to such an instance with a message that does not explain why.
     dead: bool,
-    /// The facts of a dataset that is open.
+    /// The facts of the open dataset.
     facts: Option<PluginFacts>,
-    /// The fuel that the last call used.
+    /// The fuel used by the last call.
     pub fuel: u64,
 }
 
-/// The limit of fuel of a call that makes or scores `samples` sequences.
+/// The fuel limit of a call that makes or scores `samples` sequences.
 fn fuel_limit(limits: &PluginLimits, samples: u64) -> u64 {
     limits.fuel_per_call.saturating_add(limits.fuel_per_sample.saturating_mul(samples))
 }
 
-/// The limit of a call's time, in epochs.
+/// The time limit of a call, in epochs.
 fn epochs(limits: &PluginLimits) -> u64 {
     limits.call_seconds.saturating_mul(1000) / EPOCH.as_millis() as u64 + 1
 }
 
 impl Instance {
-    /// Instantiates a component, which runs its start function. An error comes with the log up to it.
+    /// Instantiates a component, which runs its start function. An error contains the log so far.
     pub fn start(
         engine: &Engine,
         linker: &Linker<InstanceState>,
@@ -53,7 +53,7 @@ impl Instance {
         }
     }
 
-    /// The lines since the last call.
+    /// The log lines since the last call.
     pub fn drain_log(&mut self) -> Vec<(String, String)> {
         self.store.data_mut().drain_log()
     }

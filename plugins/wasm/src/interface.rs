@@ -1,4 +1,4 @@
-//! The types of `wit/plugin.wit`, as they are passed to plugins and returned by them.
+//! The types of `wit/plugin.wit`, as passed to plugins and returned by them.
 
 use wasmtime::component::{ComponentType, Lift, Lower};
 
@@ -11,19 +11,19 @@ pub const C_HEADER: &str = include_str!("../guest/assay_plugin.h");
 /// The name of the package, before its version.
 pub(crate) const PACKAGE: &str = "assay:plugin";
 
-/// What a plugin is for: the worlds of the interface.
+/// The purpose of a plugin: the worlds of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PluginWorld {
     /// Makes sequences.
     Dataset,
     /// Chooses the sequences of a training.
     Curriculum,
-    /// Sums up predictions.
+    /// Computes values from predictions.
     Metric,
 }
 
 impl PluginWorld {
-    /// All of them.
+    /// All worlds.
     pub const ALL: [PluginWorld; 3] = [PluginWorld::Dataset, PluginWorld::Curriculum, PluginWorld::Metric];
 
     /// The name of the interface that a component of this world exports.

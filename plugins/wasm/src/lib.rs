@@ -1,16 +1,17 @@
-//! Runs plugins: WebAssembly components in wasmtime, with limits on all that they can use.
+//! Runs plugins: WebAssembly components in wasmtime, with limits on all resources.
 //!
 //! `wit/plugin.wit` is the interface. `assay plugin-host` is [`serve_plugin`] on standard input and output: a process that loads one
 //! component and answers the calls of `assay-protocol`. The caller starts such a process
 //! (`assay_host::PluginProcess`), so that a component that crashes the compiler or the runtime does not harm the caller.
 //!
-//! What always holds:
+//! Invariants:
 //!
 //! - A plugin has no clock, no randomness, no files and no network: it imports `assay:plugin/host` or nothing.
-//! - The same calls to a new instance give the same answers: fuel ends a call, NaNs are canonical, there are no threads.
-//! - An answer is checked before it is passed on: tokens are below the vocabulary, offsets span the tokens, stages end after the current step.
+//! - The same calls to a new instance give the same answers: fuel stops a call, NaNs are canonical, threads are not available.
+//! - An answer is checked before it is forwarded: tokens are below the vocabulary, offsets span the tokens, stages end after the current
+//!   step.
 //! - Only WebAssembly is accepted. Compiled code is never read from a file.
-//! - After a trap an instance answers nothing more.
+//! - After a trap, an instance answers no further calls.
 
 mod answers;
 mod build;

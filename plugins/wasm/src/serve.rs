@@ -18,10 +18,10 @@ use crate::instance::Instance;
 use crate::interface::MetricBatch;
 use crate::store::{InstanceState, host_functions};
 
-/// Bytes that the process may have for compiling and for the lists of a call, besides the memories of its instances.
+/// Bytes for compiling and for the lists of a call, in addition to the memories of the instances.
 const OWN_MEMORY: u64 = 2 << 30;
 
-/// Lets the kernel refuse this process more memory than a compilation and a few instances of the largest plugin need.
+/// Sets a kernel limit on this process's memory, sufficient for a compilation and a few instances of the largest plugin.
 ///
 /// # Errors
 /// A message, if the kernel refuses.
@@ -40,7 +40,7 @@ struct Loaded {
     plugin: Plugin,
 }
 
-/// A call that failed, and what was logged during it.
+/// A failed call with its log.
 struct Refused {
     cause: Cause,
     log: Vec<(String, String)>,
@@ -52,7 +52,7 @@ impl From<Cause> for Refused {
     }
 }
 
-/// An answer, its lists, the fuel that it cost and the log.
+/// An answer, its lists, its fuel and the log.
 type Answered = (PluginAnswer, Vec<Vec<u8>>, u64, Vec<(String, String)>);
 
 #[derive(Default)]
@@ -137,7 +137,7 @@ impl Server {
     }
 }
 
-/// Reads a file, but at most one byte more than the limit, which is enough to refuse it.
+/// Reads a file up to one byte more than the limit, which is enough to refuse it.
 fn read_file(file: &std::path::Path, limits: &PluginLimits) -> Result<Vec<u8>, Cause> {
     let unreadable =
         |error: std::io::Error| Cause::new(format!("is in a file that cannot be read: `{}`: {error}", file.display()));

@@ -1,4 +1,4 @@
-//! What the host keeps for an instance: its use of memory and tables, its log, and the functions that it may call.
+//! The host's data of an instance: its use of memory and tables, its log, and the functions that it may call.
 
 use assay_protocol::{PluginLimit, PluginLimits};
 use wasmtime::component::Linker;
@@ -6,13 +6,13 @@ use wasmtime::{Engine, ResourceLimiter, StoreContextMut};
 
 use crate::interface::PACKAGE;
 
-/// Units of fuel that a host call costs, besides one for each byte of its texts.
+/// Units of fuel of a host call, in addition to one for each byte of its texts.
 const HOST_CALL_FUEL: u64 = 1000;
 
-/// How many linear memories and tables a component may have, each.
+/// The maximum number of linear memories and of tables of a component.
 const MOST_PARTS: usize = 20;
 
-/// How many core instances a component may have. One of componentize-py 0.25.1 has 38.
+/// The maximum number of core instances of a component. One of componentize-py 0.25.1 has 38.
 const MOST_CORE_INSTANCES: usize = 100;
 
 /// The limit that an instance reached; the error of the call.
@@ -40,7 +40,7 @@ impl InstanceState {
         InstanceState { limits, memory: 0, log: Vec::new(), lines: 0, bytes: 0, dropped: 0 }
     }
 
-    /// Keeps a line of the log, cut to the bytes that the limit leaves. Lines beyond the limit are only counted.
+    /// Stores a line of the log, truncated to the limit. Lines beyond the limit are only counted.
     fn keep_line(&mut self, level: String, mut text: String) {
         let left = self.limits.log_bytes.saturating_sub(self.bytes) as usize;
         if self.lines >= self.limits.log_lines || left == 0 {
@@ -54,7 +54,7 @@ impl InstanceState {
         self.log.push((level, text));
     }
 
-    /// The lines since the last call. If lines were dropped, the last line gives their number.
+    /// The log lines since the last call. If lines were dropped, the last line gives their number.
     pub fn drain_log(&mut self) -> Vec<(String, String)> {
         let mut log = std::mem::take(&mut self.log);
         if self.dropped > 0 {
@@ -107,7 +107,7 @@ impl ResourceLimiter for InstanceState {
     }
 }
 
-/// Subtracts the price of a host call from the fuel, so that a call cannot make any number of them.
+/// Subtracts the cost of a host call from the fuel, which limits the number of host calls.
 fn charge_fuel(store: &mut StoreContextMut<'_, InstanceState>, bytes: usize) -> wasmtime::Result<()> {
     let price = HOST_CALL_FUEL + bytes as u64;
     let left = store.get_fuel()?;

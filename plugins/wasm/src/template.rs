@@ -1,11 +1,11 @@
-//! Templates of new plugins: the shipped plugins in C and the Python sources of `templates`, under a new name.
+//! Templates of new plugins: the shipped plugins in C and the Python sources in `templates`, with a new name.
 
 use std::path::Path;
 
 use crate::build::BuildError;
 use crate::interface::{C_HEADER, PluginWorld, WIT};
 
-/// A language that plugins are written in.
+/// A language of plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PluginLanguage {
     /// Built with clang.
@@ -26,10 +26,10 @@ fn source_of(world: PluginWorld, language: PluginLanguage) -> (&'static str, &'s
     }
 }
 
-/// Writes a plugin that can be built and run as it is into a new folder.
+/// Writes a complete plugin into a new folder.
 ///
 /// # Errors
-/// If the folder exists, if its name cannot be that of a plugin, or if it cannot be written.
+/// If the folder exists, if its name is not a valid plugin name, or if it cannot be written.
 pub fn write_template(folder: &Path, world: PluginWorld, language: PluginLanguage) -> Result<(), BuildError> {
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');

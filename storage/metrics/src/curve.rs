@@ -1,6 +1,6 @@
-//! One series of points, and how to thin it out for a picture.
+//! One series of points, and its reduction for a picture.
 
-/// One series, as two columns of the same length, in the order in which the points were made.
+/// One series, as two columns of the same length, in the order in which the points were recorded.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Curve {
     /// The metric's name.
@@ -11,11 +11,11 @@ pub struct Curve {
     pub values: Vec<f64>,
 }
 
-/// Leaves at most `max_points` points of a curve, such that a picture of it hardly changes.
+/// Reduces a curve to at most `max_points` points, such that a picture of it hardly changes.
 ///
-/// The first and the last point stay. What lies between is cut into stretches of equal length, of which each keeps its
-/// smallest and its largest value, so that a spike of a single point is still seen; where the curve has NaN, each
-/// stretch also keeps its first NaN. With `max_points` below 4 only ends are left.
+/// The first and the last point are kept. The points between them are divided into intervals of equal length, each of
+/// which keeps its smallest and its largest value, so that a spike of a single point remains visible; if the curve has
+/// NaN, each interval also keeps its first NaN. With `max_points` below 4, only the end points are kept.
 pub fn thin_curve(curve: &mut Curve, max_points: usize) {
     let n = curve.values.len().min(curve.steps.len());
     if n <= max_points {
@@ -26,7 +26,7 @@ pub fn thin_curve(curve: &mut Curve, max_points: usize) {
     curve.values = keep.iter().map(|&i| curve.values[i]).collect();
 }
 
-/// Which indices stay, in rising order, for `values.len() > max_points`.
+/// The indices that are kept, in ascending order, for `values.len() > max_points`.
 fn kept_positions(values: &[f64], max_points: usize) -> Vec<usize> {
     let last = values.len() - 1;
     match max_points {

@@ -1,11 +1,11 @@
-//! What can go wrong with a segment.
+//! Errors of segments.
 
 use std::path::{Path, PathBuf};
 
 /// Why a segment could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsError {
-    /// The file system refused.
+    /// A file operation failed.
     #[error("cannot {action} the metric segment `{}`: {source}", path.display())]
     Io {
         /// `read` or `write`.
@@ -15,7 +15,7 @@ pub enum MetricsError {
         /// The cause.
         source: std::io::Error,
     },
-    /// The content is not what was written.
+    /// The content has changed since it was written.
     #[error(
         "the metric segment `{}` is damaged: its content hashes to {found}, expected {expected}; restore the file from a \
          backup, or remove the run and run it again",
@@ -24,19 +24,19 @@ pub enum MetricsError {
     Damaged {
         /// The segment.
         path: PathBuf,
-        /// The hash that it was written with.
+        /// The hash when it was written.
         expected: String,
-        /// The hash of what is there.
+        /// The hash of the current content.
         found: String,
     },
-    /// polars refused.
+    /// polars failed.
     #[error("cannot {action} the metric segment `{}` as Parquet: {message}", path.display())]
     Parquet {
         /// `decode` or `encode`.
         action: &'static str,
         /// The segment.
         path: PathBuf,
-        /// What polars said.
+        /// The message of polars.
         message: String,
     },
 }

@@ -1,15 +1,15 @@
-//! Metric points at rest: Parquet segments, written once and read with polars.
+//! Stored metric points: Parquet segments, written once and read with polars.
 //!
-//! A segment holds the points of one attempt: the columns `name` (string), `step` (u64), `value` (f64), `seq` (u64,
-//! the order in which the points were made) and `time` (i64, milliseconds since 1970; null or absent in those of earlier
-//! versions), sorted by `name` and then `seq`, so that the statistics of its row groups
-//! let a reader skip the series that it did not ask for.
+//! A segment contains the points of one attempt: the columns `name` (string), `step` (u64), `value` (f64), `seq` (u64,
+//! the order in which the points were recorded) and `time` (i64, milliseconds since 1970; null or absent in segments of
+//! earlier versions), sorted by `name` and then `seq`, so that the statistics of its row groups let a reader skip other
+//! series.
 //!
 //! Invariants:
-//! - Every value comes back with the bits that it was written with, NaN, infinities and negative zero included.
-//! - A segment is complete or not there: it is written under a temporary name, synced and renamed.
-//! - A segment is read only if its content has the BLAKE3 hash that was returned when it was written. polars is never
-//!   given a damaged file.
+//! - Every value is read with the bits with which it was written, including NaN, infinities and negative zero.
+//! - A segment is complete or absent: it is written under a temporary name, synced and renamed.
+//! - A segment is read only if its content has the BLAKE3 hash that was returned when it was written. polars never
+//!   receives a damaged file.
 
 mod curve;
 mod error;

@@ -10,13 +10,13 @@ use polars::prelude::*;
 
 use crate::{Curve, MetricsError};
 
-/// Rows in a row group: small enough that one series out of many is read without the others.
+/// Rows in a row group: small enough that a single series can be read without the others.
 const ROW_GROUP: usize = 16 * 1024;
 
 /// One point of one series.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// The order in which the points of an attempt were made.
+    /// The order in which the points of an attempt were recorded.
     pub seq: u64,
     /// The metric's name.
     pub name: String,
@@ -24,34 +24,34 @@ pub struct Point {
     pub step: u64,
     /// The value.
     pub value: f64,
-    /// When it was reported, in milliseconds since 1970, where that is known.
+    /// When it was reported, in milliseconds since 1970, if known.
     pub time: Option<i64>,
 }
 
-/// What was written.
+/// A written segment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
     /// BLAKE3 of the file, in hexadecimal: without it the segment cannot be read.
     pub hash: String,
-    /// How many points it holds.
+    /// The number of points.
     pub points: u64,
-    /// What can be known of each series without reading the file.
+    /// A summary of each series, which is available without reading the file.
     pub series: BTreeMap<String, SeriesSummary>,
 }
 
-/// What is known of a series.
+/// A summary of a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SeriesSummary {
-    /// How many points it has.
+    /// The number of points.
     pub points: u64,
     /// The value of the last point.
     pub last: f64,
 }
 
-/// Writes the points of one attempt to `path`, by way of `temporary`, which must be on the same file system.
+/// Writes the points of one attempt to `path`, through `temporary`, which must be on the same file system.
 ///
 /// # Errors
-/// If a file cannot be written. `path` is then as it was.
+/// If a file cannot be written. `path` is then unchanged.
 pub fn write_segment(mut points: Vec<Point>, temporary: &Path, path: &Path) -> Result<Segment, MetricsError> {
     points.sort_by(|a, b| a.name.cmp(&b.name).then(a.seq.cmp(&b.seq)));
     let mut series = BTreeMap::new();
@@ -82,7 +82,7 @@ fn encode_points(points: &[Point]) -> PolarsResult<Vec<u8>> {
     Ok(content)
 }
 
-/// The file first, then its name, then the folder that holds the name: a crash leaves all of it or nothing.
+/// Syncs the file first, then renames it, then syncs the folder: a crash leaves the complete file or none.
 fn replace_file(content: &[u8], temporary: &Path, path: &Path) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
@@ -93,24 +93,24 @@ fn replace_file(content: &[u8], temporary: &Path, path: &Path) -> std::io::Resul
     File::open(folder)?.sync_all()
 }
 
-/// Reads the named series of a segment, or all of them if none is named, in the order of their names. A name that the
-/// segment does not have is left out.
+/// Reads the named series of a segment, or all of them if none is named, in the order of their names. Names that the
+/// segment does not contain are ignored.
 ///
-/// It blocks: call it where blocking is allowed, not from an async task.
+/// It blocks: do not call it from an async task.
 ///
 /// # Errors
-/// If the file is not there, or its content does not have this hash.
+/// If the file does not exist, or its content does not have this hash.
 pub fn read_segment(path: &Path, hash: &str, names: &[String]) -> Result<Vec<Curve>, MetricsError> {
     let content = read_verified(path, hash)?;
     decode_curves(&content, names).map_err(MetricsError::parquet("decode", path))
 }
 
-/// Reads all points of a segment, in the order in which they were made.
+/// Reads all points of a segment, in the order in which they were recorded.
 ///
-/// It blocks: call it where blocking is allowed, not from an async task.
+/// It blocks: do not call it from an async task.
 ///
 /// # Errors
-/// If the file is not there, or its content does not have this hash.
+/// If the file does not exist, or its content does not have this hash.
 pub fn read_points(path: &Path, hash: &str) -> Result<Vec<Point>, MetricsError> {
     let content = read_verified(path, hash)?;
     decode_points(&content).map_err(MetricsError::parquet("decode", path))
@@ -143,8 +143,8 @@ fn decode_points(content: &[u8]) -> PolarsResult<Vec<Point>> {
     Ok(points)
 }
 
-/// Rows lie by name and then by `seq`, so a series is one run of rows: the names alone are read to find it, and only the
-/// row groups it touches are decoded.
+/// Rows are sorted by name and then by `seq`, so a series is one range of rows: only the names are read to find it, and
+/// only its row groups are decoded.
 fn decode_curves(content: &[u8], names: &[String]) -> PolarsResult<Vec<Curve>> {
     let mut curves = Vec::new();
     for (name, rows) in name_runs(content)? {
@@ -155,7 +155,7 @@ fn decode_curves(content: &[u8], names: &[String]) -> PolarsResult<Vec<Curve>> {
     Ok(curves)
 }
 
-/// Where each series lies: its rows, in the order of the names.
+/// The rows of each series, in the order of the names.
 fn name_runs(content: &[u8]) -> PolarsResult<Vec<(String, Range<usize>)>> {
     let frame = select_columns(content, &["name"]).finish()?;
     let mut runs: Vec<(String, Range<usize>)> = Vec::new();
@@ -194,7 +194,7 @@ mod tests {
         Point { seq, name: name.into(), step, value, time: None }
     }
 
-    /// Writes points to a new folder and hands on where they are.
+    /// Writes points to a new folder and returns their location.
     fn write_temporary(points: Vec<Point>) -> (tempfile::TempDir, std::path::PathBuf, Segment) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("odd [name] *").join("0-1.parquet");

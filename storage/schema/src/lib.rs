@@ -1,14 +1,14 @@
-//! The tables of a store, as sea-orm entities, and the migrations that make them.
+//! The tables of a store, as sea-orm entities, and the migrations that create them.
 //!
 //! Invariants:
-//! - A migration that has been released is never edited. What changes is a new file in `migrations/`, and a line in
+//! - A released migration is never edited. A change is a new file in `migrations/`, and a line in
 //!   [`Migrator::migrations`].
-//! - Migrations only go forward.
-//! - A store that was migrated from nothing and one that is built from the entities have the same columns, keys and
-//!   indices; a test compares the two.
-//! - States and classes are stored by their names, numbers that SQLite would round or refuse by their bits.
+//! - There are no down migrations.
+//! - A migrated empty store and a store that is created from the entities have the same columns, keys and indices; a
+//!   test compares the two.
+//! - States and classes are stored by name; numbers that SQLite would round or refuse are stored as bits.
 //!
-//! Nothing here knows what the tables are for: that is `assay-store`'s.
+//! This crate does not know the purpose of the tables; `assay-store` does.
 
 mod entities;
 mod migrations;

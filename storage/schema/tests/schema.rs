@@ -1,4 +1,4 @@
-//! The migrated schema is the one that the entities describe, and migrating is safe to repeat.
+//! The migrated schema equals that of the entities, and migrating twice is safe.
 
 use std::collections::BTreeMap;
 
@@ -29,13 +29,13 @@ async fn fresh() -> DatabaseConnection {
     db
 }
 
-/// The rows of a query that yields one column of text.
+/// The rows of a query with one text column.
 async fn ask(db: &DatabaseConnection, sql: &str) -> Vec<String> {
     let rows = db.query_all_raw(Statement::from_string(DbBackend::Sqlite, sql)).await.unwrap();
     rows.iter().map(|row| row.try_get_by_index(0).unwrap()).collect()
 }
 
-/// Everything about a schema that changes what can be stored in it, by table.
+/// All properties of a schema that affect the data that can be stored, by table.
 async fn describe(db: &DatabaseConnection) -> BTreeMap<String, Vec<String>> {
     let tables = "select name from sqlite_master where type = 'table' and name not like 'sqlite_%' \
                   and name <> 'seaql_migrations' order by name";

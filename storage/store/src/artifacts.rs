@@ -1,4 +1,4 @@
-//! Files come into the store under the hash of their content.
+//! Files are stored under the hash of their content.
 
 use std::fs::{File, Permissions};
 use std::io::{Read, Write};
@@ -18,20 +18,20 @@ use crate::store::run_blocking;
 use crate::{ArtifactView, OutputView, RunArtifact, Store, StoreError, StoreErrorKind, rows};
 
 impl Store {
-    /// Takes a finished file into the store under its hash. The file stays where it is. A folder is taken as a tar archive of its
-    /// files (`folders.rs`).
+    /// Stores a finished file under its hash. The original file is kept. A folder is stored as a tar archive of its files
+    /// (`folders.rs`).
     ///
-    /// It is copied even where a rename would do: what is hashed is what is stored, whoever still has the file open. A
-    /// content that is there already is replaced by the same content, which repairs it if it was damaged.
+    /// The file is copied even if a rename would be possible: the hash is then that of the stored content, even if another process still
+    /// has the file open. Existing content is replaced by the same content, which repairs a damaged file.
     ///
     /// # Errors
-    /// If the file cannot be read, or the store not written.
+    /// If the file cannot be read, or the store cannot be written.
     pub async fn ingest_file(&self, file: &Path, name: &str) -> Result<ArtifactRef, StoreError> {
         let (from, temporary) = (file.to_owned(), self.session()?.temporary());
         let (hash, bytes) = run_blocking({
             let temporary = temporary.clone();
             move || {
-                // What cannot be read to its end leaves nothing behind.
+                // A file that cannot be read completely leaves no copy.
                 copy_and_hash(&from, &temporary).inspect_err(|_| drop(std::fs::remove_file(&temporary)))
             }
         })
@@ -49,7 +49,7 @@ impl Store {
             bytes: Set(to_signed(bytes)),
             created_at: Set(to_signed(now_millis())),
         };
-        // The first name stays: others may have shown it already.
+        // The first name is kept, since it may already have been displayed.
         let known = OnConflict::column(artifact::Column::Hash).do_nothing().to_owned();
         let insert = artifact::Entity::insert(row).on_conflict(known);
         insert.exec_without_returning(&tx).await.map_err(failed())?;
@@ -57,7 +57,7 @@ impl Store {
         Ok(ArtifactRef { hash, name: name.to_owned(), bytes })
     }
 
-    /// Where an artifact's content lies, or would lie.
+    /// The path of an artifact's content, which need not exist.
     #[must_use]
     pub fn artifact_path(&self, artifact: &ArtifactRef) -> PathBuf {
         self.layout.artifact(&artifact.hash)
@@ -107,16 +107,16 @@ impl Store {
         Ok(found)
     }
 
-    /// Where attempts at the work of a cache key leave what a later one can resume from. It need not exist.
+    /// The folder in which attempts at the work of a cache key leave state for later attempts. It need not exist.
     #[must_use]
     pub fn resume_dir(&self, key: &str) -> PathBuf {
         self.layout.resume_of(key)
     }
 
-    /// A new empty folder for one attempt's work, on the same file system as the artifacts.
+    /// Creates an empty folder for one attempt's work, on the same file system as the artifacts.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub async fn create_workdir(&self, run: RunId, task: TaskIx, epoch: Epoch) -> Result<PathBuf, StoreError> {
         let folder = self.session()?.folder().join(format!("{run}-{task}-{epoch}"));
         run_blocking(move || {
@@ -130,12 +130,12 @@ impl Store {
     }
 }
 
-/// Whether a file is there with the size that it should have.
+/// Whether a file exists with the expected size.
 fn is_whole(path: &Path, bytes: u64) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == bytes)
 }
 
-/// What a file or a folder would be known by in a store, which it does not enter.
+/// The artifact that a file or a folder would become, without storing it.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -150,14 +150,14 @@ pub async fn content_of(file: &Path) -> Result<ArtifactRef, StoreError> {
     Ok(ArtifactRef { hash, name, bytes })
 }
 
-/// Reads a file from end to end: its hash and size. Each piece is given to `take`.
+/// Reads a file completely; returns its hash and size. Each block is passed to `take`.
 pub(crate) fn hash_of(
     from: &Path,
     mut take: impl FnMut(&[u8]) -> Result<(), StoreError>,
 ) -> Result<(String, u64), StoreError> {
     let mut source = File::open(from).map_err(StoreError::io("read", from))?;
     let (mut hasher, mut bytes) = (blake3::Hasher::new(), 0);
-    // As large as the file, if that is small: most outputs are, and a buffer of zeros costs more than they do.
+    // The size of the file, if it is small: most outputs are small, and zeroing a larger buffer would cost more than reading them.
     let length = source.metadata().map_or(0, |data| data.len());
     let mut buffer = vec![0; usize::try_from(length + 1).unwrap_or(usize::MAX).clamp(4 << 10, 1 << 20)];
     loop {
@@ -170,9 +170,9 @@ pub(crate) fn hash_of(
     Ok((hasher.finalize().to_hex().to_string(), bytes))
 }
 
-/// Copies a file, or packs a folder, flushes the copy, and tells its hash and size.
+/// Copies a file, or packs a folder, flushes the copy, and returns its hash and size.
 fn copy_and_hash(from: &Path, to: &Path) -> Result<(String, u64), StoreError> {
-    // A pipe may never say anything, and a device never end.
+    // Reading a pipe may block for ever, and a device may never end.
     let found = std::fs::metadata(from).map_err(StoreError::io("read", from))?;
     if !found.is_file() && !found.is_dir() {
         let message = format!("`{}` is no regular file", from.display());
@@ -188,7 +188,7 @@ fn copy_and_hash(from: &Path, to: &Path) -> Result<(String, u64), StoreError> {
     Ok(found)
 }
 
-/// Gives a flushed file its final name, and flushes that.
+/// Renames a flushed file to its final name, and flushes the folder.
 fn place_file(temporary: &Path, path: &Path) -> Result<(), StoreError> {
     let folder = path.parent().unwrap_or(path);
     std::fs::create_dir_all(folder).map_err(StoreError::io("make the folder", folder))?;

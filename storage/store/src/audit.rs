@@ -1,4 +1,4 @@
-//! The whole store is read, and every hash in it computed again.
+//! Reads the whole store and recomputes every hash.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use crate::store::run_blocking;
 use crate::{RunId, Store, StoreError, rows};
 
 impl Store {
-    /// Reads every artifact and every metric segment, and lets the database check itself. Changes nothing, but for the
-    /// verifications that are remembered.
+    /// Reads every artifact and every metric segment, and lets the database check itself. Changes nothing except the
+    /// stored verifications.
     ///
     /// # Errors
-    /// If the database cannot be read. What is wrong with a file is a [`Fault`].
+    /// If the database cannot be read. A problem of a file is a [`Fault`].
     pub async fn audit_files(&self) -> Result<Audit, StoreError> {
         let mut audit = Audit::default();
         self.audit_artifacts(&mut audit).await?;
@@ -84,7 +84,7 @@ impl Store {
         Ok(())
     }
 
-    /// For each artifact the first task that made it: its run and its address.
+    /// The first task that produced each artifact: its run and its address.
     async fn artifact_makers(&self) -> Result<BTreeMap<String, (RunId, String)>, StoreError> {
         let found: Vec<(i64, String, Option<sea_orm::JsonValue>)> = task::Entity::find()
             .select_only()
@@ -109,7 +109,7 @@ impl Store {
     }
 }
 
-/// Every regular file below a folder. What cannot be listed holds none.
+/// Every regular file below a folder. A folder that cannot be listed counts as empty.
 pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
     let (mut folders, mut files) = (vec![folder.to_owned()], Vec::new());
     while let Some(folder) = folders.pop() {

@@ -1,4 +1,4 @@
-//! A run begins.
+//! Creates runs.
 
 use assay_core::RunId;
 use assay_schema::{run, task};
@@ -10,17 +10,17 @@ use crate::marks::sort_tags;
 use crate::rows::{now_millis, to_json, to_signed};
 use crate::{Store, StoreError};
 
-/// Rows in one statement: a row of `tasks` has 22 values, and SQLite takes 32766 in a statement.
+/// Rows per statement: a row of `tasks` has 22 values, and SQLite accepts 32766 in a statement.
 const ROWS: usize = 1000;
 
 /// The origin of a run of a workflow file.
 const WORKFLOW: &str = "workflow";
 
 impl Store {
-    /// Opens a run with all of its tasks, each `waiting`. It belongs to this session.
+    /// Creates a run with all of its tasks, each `waiting`. It belongs to this session.
     ///
     /// # Errors
-    /// If the database does not take it; there is then no such run.
+    /// If the database refuses it; the run then does not exist.
     pub async fn begin_run(&self, new: NewRun) -> Result<RunId, StoreError> {
         let failed = || StoreError::database("write a new run");
         let session = self.session()?.name().to_owned();
@@ -52,7 +52,7 @@ impl Store {
     }
 }
 
-/// Writes tasks of a run, numbered from `first` on.
+/// Inserts tasks of a run, numbered from `first`.
 pub(crate) async fn insert_tasks(
     tx: &DatabaseTransaction,
     run: i64,
@@ -71,7 +71,7 @@ pub(crate) async fn insert_tasks(
     Ok(())
 }
 
-/// The row of a task that waits.
+/// The row of a waiting task.
 pub(crate) fn task_row(run: i64, ix: usize, new: NewTask) -> Result<task::ActiveModel, StoreError> {
     let NewTask { address, cell, job, kind, matrix, replicate, needs, each } = new;
     Ok(task::ActiveModel {

@@ -1,4 +1,4 @@
-//! What a cache key answers.
+//! Looks up cache keys.
 
 use assay_core::RunId;
 use assay_schema::{cache, task};
@@ -9,7 +9,7 @@ use sea_orm::EntityTrait;
 use crate::{Store, StoreError, rows};
 
 impl Store {
-    /// The result of the latest task that succeeded under this cache key, if its artifacts are all still whole.
+    /// The result of the latest task that succeeded under this cache key, if all its artifacts are intact.
     ///
     /// # Errors
     /// If the database cannot be read.

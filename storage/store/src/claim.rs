@@ -1,7 +1,7 @@
-//! Work is claimed before it is done, so that two runs do not do the same at the same time.
+//! Work is claimed before it starts, so that two runs do not do the same work at the same time.
 //!
-//! A claim is a row, and counts as long as its run is under way and the run's process lives. It is removed with the
-//! transaction that records the task's final state: whoever finds work unclaimed finds its result, too.
+//! A claim is a row, and is valid while its run is in progress and the run's process is alive. The transaction that
+//! records the task's final state removes it, so work without a claim has its result in the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use sea_orm::{ColumnTrait, DatabaseTransaction, EntityTrait, QueryFilter, Set};
 use crate::session::is_alive;
 use crate::{Store, StoreError, rows};
 
-/// Keys in one statement.
+/// Keys per statement.
 const ROWS: usize = 1000;
 
 fn query_error(error: sea_orm::DbErr) -> StoreError {
@@ -21,8 +21,8 @@ fn query_error(error: sea_orm::DbErr) -> StoreError {
 }
 
 impl Store {
-    /// Claims the work of these cache keys for tasks of a run. For each the task that has claimed it already, if that is
-    /// another one whose run is under way; `None` where the work is this task's from now on.
+    /// Claims the work of these cache keys for tasks of a run. Returns for each key the task that has already claimed
+    /// it, if that is another task whose run is in progress; `None` if this task now has the claim.
     ///
     /// # Errors
     /// If the store cannot be written.
@@ -51,7 +51,7 @@ impl Store {
                             run: Set(id.0),
                             ix: Set(i64::from(task.0)),
                         });
-                        // A second task with the same work, in the same call.
+                        // A second task with the same work in the same call.
                         known.insert(key.clone(), own);
                         None
                     }

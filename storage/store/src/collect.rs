@@ -1,8 +1,8 @@
-//! What no run refers to any more is found, and removed if that is asked for.
+//! Finds files that no run refers to, and removes them on request.
 //!
-//! An artifact is reachable if some task of some run has it among its outputs or in its config; a metric segment, if the
-//! database names it. Runs that are under way put files into the store before anything refers to them. So nothing is
-//! removed that is as young as the oldest of them.
+//! An artifact is reachable if it is in the outputs or the config of a task of any run; a metric segment, if the
+//! database names it. Runs in progress store files before anything refers to them. So files that are newer than the
+//! oldest of these runs are kept.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use crate::session::{Gate, is_alive};
 use crate::store::run_blocking;
 use crate::{Store, StoreError, rows};
 
-/// Hashes in one statement.
+/// Hashes per statement.
 const ROWS: usize = 1000;
 
-/// Clocks of files and of this program may differ by so much.
+/// The maximum difference between file timestamps and this program's clock.
 const SLACK: Duration = Duration::from_secs(2);
 
 fn query_error(error: sea_orm::DbErr) -> StoreError {
@@ -30,7 +30,7 @@ fn query_error(error: sea_orm::DbErr) -> StoreError {
 }
 
 impl Store {
-    /// What [`Store::remove_garbage`] would remove.
+    /// Returns what [`Store::remove_garbage`] would remove.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -42,10 +42,10 @@ impl Store {
     /// Removes the files that no run refers to.
     ///
     /// # Errors
-    /// If the store cannot be written, or a file not removed.
+    /// If the store cannot be written, or a file cannot be removed.
     pub async fn remove_garbage(&self) -> Result<Garbage, StoreError> {
         let layout = self.layout.clone();
-        // Held to the end, so that no other process begins or repairs a run meanwhile.
+        // Held until the end, so that no other process starts or repairs a run meanwhile.
         let _gate = run_blocking(move || Gate::enter_gate(&layout)).await?;
         let tx = self.database.begin_write().await?;
         let garbage = self.garbage_in(&tx).await?;
@@ -56,7 +56,7 @@ impl Store {
             let verified = verification::Column::Hash.is_in(chunk.to_vec());
             verification::Entity::delete_many().filter(verified).exec(&tx).await.map_err(query_error)?;
         }
-        // The rows first: a file without a row is garbage the next time, and a row without its file would be a fault.
+        // The rows are deleted first: a file without a row is garbage the next time, but a row without its file would be a fault.
         tx.commit().await.map_err(query_error)?;
         let young = self.oldest_live_run().await?;
         let files: Vec<PathBuf> = garbage.artifacts.iter().chain(&garbage.segments).map(|f| f.path.clone()).collect();
@@ -85,7 +85,7 @@ impl Store {
         .await
     }
 
-    /// When the oldest of the runs began whose process lives.
+    /// The start of the oldest run with a live process.
     async fn oldest_live_run(&self) -> Result<Option<SystemTime>, StoreError> {
         let running = run::Entity::find().filter(run::Column::State.eq(RunStateName::Running.name()));
         let mut oldest = None;
@@ -99,7 +99,7 @@ impl Store {
     }
 }
 
-/// Puts a file where it belongs: nowhere if it is known, among what is kept if a live run may have put it there.
+/// Classifies a file: ignored if it is known, kept if a live run may have created it, otherwise garbage.
 fn sort_out(
     garbage: &mut Vec<GarbageFile>,
     kept: &mut u64,
@@ -126,7 +126,7 @@ fn is_young(path: &Path, young: Option<SystemTime>) -> bool {
 }
 
 fn remove_files(files: &[PathBuf], young: Option<SystemTime>) -> Result<(), StoreError> {
-    // A run under way may have put the same content there again.
+    // A run in progress may have stored the same content again.
     for path in files.iter().filter(|path| !is_young(path, young)) {
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -134,13 +134,13 @@ fn remove_files(files: &[PathBuf], young: Option<SystemTime>) -> Result<(), Stor
             }
             _ => {}
         }
-        // The folder of the last file goes with it; one that holds another stays.
+        // Removes the folder if this was its last file.
         let _ = path.parent().map(std::fs::remove_dir);
     }
     Ok(())
 }
 
-/// The hash that a file's place in the folder of artifacts stands for.
+/// The hash in the path of an artifact.
 fn hash_in(folder: &Path, path: &Path) -> Option<String> {
     let parts = path.strip_prefix(folder).ok()?.to_str()?;
     let hash = parts.replace('/', "");

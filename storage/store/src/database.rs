@@ -1,8 +1,8 @@
-//! The connections to `assay.db`, and whether it is a database that this version understands.
+//! The connections to `assay.db`, and the check of its version.
 //!
-//! `synchronous = NORMAL` in WAL mode: a process that dies loses nothing; after a power cut the last moments may be
-//! missing, but what is there is a prefix of what happened. That costs a few steps run again, while FULL would cost a
-//! disk flush in every batch. Segments and artifacts are flushed before the database mentions them.
+//! `synchronous = NORMAL` in WAL mode: a process that dies loses nothing; after a power failure the most recent batches
+//! may be missing, but the rest is consistent. Then a few steps run again, while FULL would cost a disk flush in every
+//! batch. Segments and artifacts are flushed before the database refers to them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,13 +20,13 @@ use tokio::sync::OnceCell;
 use crate::error::{NOT_A_STORE, StoreErrorKind};
 use crate::{StoreError, session::Gate};
 
-/// How long a writer waits for other writers.
+/// How long a writer waits for others.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Connections that read at the same time.
+/// The number of connections for reading.
 const READERS: u32 = 4;
 
-/// One connection that writes, if the store was opened for that, and some that cannot.
+/// One connection for writing, if the store was opened for that, and some for reading.
 #[derive(Debug)]
 pub(crate) struct Database {
     writer: Option<DatabaseConnection>,
@@ -35,12 +35,12 @@ pub(crate) struct Database {
     path: PathBuf,
     /// One connection, opened when it is first needed: it counts the changes that others made.
     watcher: OnceCell<DatabaseConnection>,
-    /// Where the database is read from, if that is a copy; removed with it.
+    /// The folder of the copy that is read, if there is one; removed with it.
     _copy: Option<TempDir>,
 }
 
 impl Database {
-    /// Opens the database, makes it if it is missing, and brings it to the present schema.
+    /// Opens the database, creates it if it is missing, and migrates it to the current schema.
     pub(crate) async fn open(path: &Path, _gate: &Gate) -> Result<Database, StoreError> {
         let writer = open_connection(path, 1, |options| {
             let options = options.create_if_missing(true).foreign_keys(true);
@@ -60,15 +60,15 @@ impl Database {
         })
     }
 
-    /// Opens a database that must exist, for reading only. It need not be possible to write it: SQLite wants to write
-    /// beside a database in WAL mode even to read it, and where it cannot, what is there now is read.
+    /// Opens an existing database for reading only. Its folder need not be writable: SQLite needs to write next to a
+    /// database in WAL mode even for reading; if it cannot, the current content is read.
     pub(crate) async fn open_read_only(path: &Path) -> Result<Database, StoreError> {
         match Database::from_reader(path, open_reader(path).await).await {
             Err(error) if error.kind() == StoreErrorKind::Denied => {}
             done => return done,
         }
         if log_size(path) == 0 {
-            // All that was written is in the file itself.
+            // The file contains all data.
             return Database::from_reader(path, open_unchanging_reader(path).await).await;
         }
         let copy = copy_of(path)?;
@@ -104,8 +104,8 @@ impl Database {
         self.reader.begin().await.map_err(StoreError::database("read the database"))
     }
 
-    /// A transaction that writes. It holds SQLite's write lock from the beginning: one that read first and asked for the
-    /// lock later could be refused at any time.
+    /// A transaction for writing. It takes SQLite's write lock at its start: a transaction that reads first and requests
+    /// the lock later could be refused at any time.
     pub(crate) async fn begin_write(&self) -> Result<DatabaseTransaction, StoreError> {
         let Some(writer) = &self.writer else {
             return Err(StoreError::new(StoreErrorKind::ReadOnly, "the store is open for reading only", ""));
@@ -118,7 +118,7 @@ impl Database {
     }
 
     pub(crate) async fn close_connections(&self) {
-        // The writer last: it folds the write-ahead log into the database. Nothing is lost if that fails.
+        // The writer is closed last: it merges the write-ahead log into the database. No data are lost if that fails.
         let _ = self.reader.close_by_ref().await;
         if let Some(watcher) = self.watcher.get() {
             let _ = watcher.close_by_ref().await;
@@ -134,16 +134,16 @@ async fn open_reader(path: &Path) -> Result<DatabaseConnection, StoreError> {
     reader.await.map_err(StoreError::database(format!("open the database `{}`", path.display())))
 }
 
-/// A reader of a database that nobody changes.
+/// A reader of a database that no process changes.
 async fn open_unchanging_reader(path: &Path) -> Result<DatabaseConnection, StoreError> {
     let reader = open_connection(path, READERS, |options| options.pragma("query_only", "ON").immutable(true));
     reader.await.map_err(StoreError::database(format!("open the database `{}`", path.display())))
 }
 
-/// What the copy of a database is called.
+/// The name of the copy of a database.
 const NAME: &str = "assay.db";
 
-/// How often a database is copied again that is written meanwhile.
+/// How often copying is repeated if the database changes meanwhile.
 const COPIES: usize = 5;
 
 fn log_of(path: &Path) -> PathBuf {
@@ -156,16 +156,16 @@ fn log_size(path: &Path) -> u64 {
     std::fs::metadata(log_of(path)).map_or(0, |log| log.len())
 }
 
-/// Copies a database with its write-ahead log to where it can be opened.
+/// Copies a database with its write-ahead log to a folder in which it can be opened.
 fn copy_of(path: &Path) -> Result<TempDir, StoreError> {
     let folder = TempDir::new().map_err(StoreError::io("make a copy of", path))?;
     let copy = folder.path().join(NAME);
-    // Whoever writes it does so from elsewhere, and does not wait for us.
+    // A process that writes the database does not wait for this copy.
     let state = || [path.to_owned(), log_of(path)].map(|file| std::fs::metadata(file).and_then(|f| f.modified()).ok());
     for _ in 0..COPIES {
         let before = state();
         for file in [&copy, &log_of(&copy)] {
-            // A copy bears the rights of what it was made from, and could not be written again.
+            // The copy would have the permissions of the original, and could not be overwritten.
             let _ = std::fs::remove_file(file);
         }
         std::fs::copy(path, &copy).map_err(StoreError::io("copy", path))?;
@@ -179,13 +179,13 @@ fn copy_of(path: &Path) -> Result<TempDir, StoreError> {
     Err(StoreError::new(StoreErrorKind::Locked, message, hint))
 }
 
-/// Some connections to a database file, tuned beyond what all of them share.
+/// Connections to a database file, with additional settings.
 pub(crate) async fn open_connection(
     path: &Path,
     connections: u32,
     tune: impl Fn(SqliteConnectOptions) -> SqliteConnectOptions + Send + Sync + 'static,
 ) -> Result<DatabaseConnection, DbErr> {
-    // The path is given apart from the URL: as a part of it, a `?` or `%` in it would mean something else.
+    // The path is not part of the URL, in which `?` or `%` would have a special meaning.
     let path = path.to_owned();
     let mut options = ConnectOptions::new("sqlite://assay.db");
     options.max_connections(connections).acquire_timeout(PATIENCE).sqlx_logging(false);
@@ -193,7 +193,7 @@ pub(crate) async fn open_connection(
     Connector::connect(options).await
 }
 
-/// Refuses what is no store, and stores of other versions. A new, empty database passes if it may be filled.
+/// Refuses files that are not stores, and stores of other versions. A new, empty database is accepted if it may be filled.
 async fn check_schema(db: &DatabaseConnection, path: &Path, may_fill: bool) -> Result<(), StoreError> {
     let looking = || StoreError::database(format!("read the database `{}`", path.display()));
     let tables = table_names(db).await.map_err(looking())?;

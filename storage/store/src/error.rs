@@ -1,10 +1,10 @@
-//! What can go wrong with a store, said such that a person can act on it.
+//! Errors of the store, with hints.
 
 use std::path::Path;
 
 use sea_orm::{DbErr, RuntimeErr, sqlx};
 
-/// Why the store did not do what was asked.
+/// An error of the store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}{}{hint}", if hint.is_empty() { "" } else { "; " })]
 pub struct StoreError {
@@ -13,16 +13,16 @@ pub struct StoreError {
     hint: String,
 }
 
-/// The kinds of failure that call for different answers.
+/// The kinds of errors that callers distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StoreErrorKind {
-    /// There is no store.
+    /// The store does not exist.
     Absent,
-    /// There is something else where the store should be.
+    /// The path contains something other than a store.
     NotAStore,
-    /// A newer Assay has changed it.
+    /// A newer Assay has migrated it.
     Newer,
-    /// An older Assay made it, and it was opened for reading only.
+    /// An older Assay created it, and it was opened for reading only.
     Older,
     /// Another process held it for too long.
     Locked,
@@ -30,9 +30,9 @@ pub enum StoreErrorKind {
     NoSpace,
     /// The file system does not allow it.
     Denied,
-    /// What is stored is not what was written.
+    /// The stored content is damaged.
     Damaged,
-    /// What was named does not exist.
+    /// The named item does not exist.
     Unknown,
     /// The store was opened for reading only.
     ReadOnly,
@@ -43,12 +43,12 @@ pub enum StoreErrorKind {
 }
 
 impl StoreError {
-    /// An error of this kind. The message is a lower-case fragment; the hint says what to do, or is empty.
+    /// Creates an error. The message is a lower-case fragment; the hint says how to fix it, or is empty.
     pub(crate) fn new(kind: StoreErrorKind, message: impl Into<String>, hint: impl Into<String>) -> Self {
         StoreError { kind, message: message.into(), hint: hint.into() }
     }
 
-    /// Which kind it is.
+    /// The kind of the error.
     #[must_use]
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
@@ -60,19 +60,19 @@ impl StoreError {
         &self.message
     }
 
-    /// What to do about it, where that is known.
+    /// How to fix it, if known.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         (!self.hint.is_empty()).then_some(self.hint.as_str())
     }
 
-    /// Something that is stored cannot be understood.
+    /// An error for stored data that cannot be decoded.
     pub(crate) fn damaged(message: impl Into<String>) -> Self {
         let hint = "restore the store from a backup, or move it away and run again";
         StoreError::new(StoreErrorKind::Damaged, message, hint)
     }
 
-    /// For `map_err`: what could not be done with which file.
+    /// For `map_err`: the action that failed, and its file.
     pub(crate) fn io(action: &str, path: &Path) -> impl FnOnce(std::io::Error) -> StoreError {
         let place = format!("cannot {action} `{}`", path.display());
         move |error| {
@@ -81,7 +81,7 @@ impl StoreError {
         }
     }
 
-    /// For `map_err`: what could not be done in the database.
+    /// For `map_err`: the action that failed in the database.
     pub(crate) fn database(action: impl Into<String>) -> impl FnOnce(DbErr) -> StoreError {
         let action = action.into();
         move |error| {
@@ -135,7 +135,7 @@ fn sqlite_code(error: &DbErr) -> Option<i32> {
     sqlx_error(error)?.as_database_error()?.code()?.parse().ok()
 }
 
-/// The innermost message: the layers above say no more than that there was an error.
+/// The innermost message: the outer layers only say that an error occurred.
 fn root_cause(error: &DbErr) -> String {
     match sqlx_error(error) {
         Some(sqlx::Error::Database(inner)) => inner.message().to_owned(),

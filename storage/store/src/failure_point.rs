@@ -1,29 +1,29 @@
-//! The points at which a crash would leave something half done, by name, so that tests can crash there.
+//! Named points at which a crash would interrupt an operation, so that tests can crash there.
 
 use crate::StoreError;
 
-/// A place between two steps that are not one transaction.
+/// A point between two steps that are not one transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailurePoint {
-    /// A run's row and tasks are written, and not committed.
+    /// A run's row and tasks are written but not committed.
     BeginNotCommitted,
-    /// A batch is applied, and not committed.
+    /// A batch is applied but not committed.
     BatchNotCommitted,
     /// A batch is committed; the segments of the attempts that ended in it are not written.
     BatchCommitted,
-    /// A segment is at its place; the database does not know of it.
+    /// A segment has its final name; the database does not refer to it.
     SegmentWritten,
-    /// An artifact is copied, and not at its place.
+    /// An artifact is copied but does not have its final name.
     ArtifactCopied,
-    /// An artifact is at its place; the database does not know of it.
+    /// An artifact has its final name; the database does not refer to it.
     ArtifactPlaced,
-    /// An interrupted run is closed, and not committed.
+    /// An interrupted run is closed but not committed.
     RecoveryNotCommitted,
     /// Interrupted runs are closed; their points are not sealed.
     RecoveryCommitted,
 }
 
-/// Where to fail, if anywhere. Outside of tests it is empty and costs nothing.
+/// The point at which to fail, if any. Outside of tests it is empty and free of cost.
 #[derive(Debug, Default)]
 pub(crate) struct Trap {
     #[cfg(test)]
@@ -32,7 +32,7 @@ pub(crate) struct Trap {
 
 #[cfg(test)]
 impl Trap {
-    /// Every failure point, in the order of a run's life.
+    /// Every failure point, in the order in which a run reaches them.
     pub(crate) const ALL: [FailurePoint; 8] = [
         FailurePoint::BeginNotCommitted,
         FailurePoint::BatchNotCommitted,
@@ -44,14 +44,14 @@ impl Trap {
         FailurePoint::RecoveryCommitted,
     ];
 
-    /// From now on, whatever reaches this point fails there, as if the process had died.
+    /// From now on, an operation that reaches this point fails there, as if the process had died.
     pub(crate) fn arm_point(&self, point: FailurePoint) {
         *self.armed.lock().unwrap() = Some(point);
     }
 }
 
 impl Trap {
-    /// Passes, unless a test has armed this point.
+    /// Succeeds unless a test has armed this point.
     pub(crate) fn check_point(&self, point: FailurePoint) -> Result<(), StoreError> {
         #[cfg(test)]
         if *self.armed.lock().unwrap() == Some(point) {

@@ -1,8 +1,8 @@
-//! A folder as one file: a tar archive that depends on the names and contents of the folder's files and on nothing else, so that
-//! the same files have the same hash wherever they lie and whenever they were written.
+//! A folder as one file: a tar archive that depends only on the names and contents of the folder's files, so that the same files
+//! always have the same hash.
 //!
-//! Files are in the order of their paths. Hidden files and folders (`.git`) are left out. A link to a file counts as the file; a
-//! link to a folder is refused, since it may lead in a circle.
+//! Files are ordered by path. Hidden files and folders (`.git`) are skipped. A link to a file counts as the file; a link to a
+//! folder is refused, since it may be circular.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use crate::{StoreError, StoreErrorKind};
 /// Writes the archive of `folder`. Returns its hash and its size in bytes.
 ///
 /// # Errors
-/// If the folder has no file, or a file of it cannot be read or changes meanwhile, or `target` cannot be written.
+/// If the folder has no files, or a file cannot be read or changes meanwhile, or `target` cannot be written.
 pub(crate) fn pack(folder: &Path, target: &mut dyn Write) -> Result<(String, u64), StoreError> {
     let failed = |error: DataError| StoreError::new(StoreErrorKind::Io, error.message, &error.hint);
     let files = Walk::DATASET.find_files(folder).map_err(failed)?;

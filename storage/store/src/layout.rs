@@ -1,4 +1,4 @@
-//! Where things lie in a store.
+//! The paths in a store.
 
 use std::path::{Path, PathBuf};
 
@@ -35,12 +35,12 @@ impl Layout {
         self.home.join("work")
     }
 
-    /// Where attempts leave what a later one can resume from, a folder for each cache key.
+    /// The folder for state that attempts leave for later ones, with a folder for each cache key.
     pub(crate) fn resume(&self) -> PathBuf {
         self.home.join("resume")
     }
 
-    /// The folder of one cache key; a key that is none gets a path at which nothing is.
+    /// The folder of one cache key; for an invalid key, a path that does not exist.
     pub(crate) fn resume_of(&self, key: &str) -> PathBuf {
         self.resume().join(if is_hash(key) { key } else { "no-such-key" })
     }
@@ -53,7 +53,7 @@ impl Layout {
         self.home.join("metrics")
     }
 
-    /// Where an artifact's content lies. A hash comes from outside, so that only a well-formed one becomes a path.
+    /// The path of an artifact's content. A hash comes from outside, so only a well-formed hash becomes a path.
     pub(crate) fn artifact(&self, hash: &str) -> PathBuf {
         let folder = self.artifacts();
         if is_hash(hash) { folder.join(&hash[..2]).join(&hash[2..]) } else { folder.join("no-such-hash") }
@@ -68,7 +68,7 @@ impl Layout {
         self.metrics().join(name)
     }
 
-    /// Refuses a home that is no folder.
+    /// Refuses a home that is not a folder.
     pub(crate) fn check_home(&self) -> Result<(), StoreError> {
         if self.home.exists() && !self.home.is_dir() {
             let message = format!("`{}` is a file, not a store", self.home.display());
@@ -77,16 +77,16 @@ impl Layout {
         Ok(())
     }
 
-    /// Removes the empty folders that opening created, after it found that the home holds something other than a store.
+    /// Removes the empty folders that opening created, if the home turns out not to be a store.
     pub(crate) fn remove_empty(&self) {
         let _ = std::fs::remove_file(self.gate());
         for folder in ["artifacts", "metrics", "work"] {
-            // One that holds something stays, and so does one that cannot be removed.
+            // If the folder is not empty, or cannot be removed, it is kept.
             let _ = std::fs::remove_dir(self.home.join(folder));
         }
     }
 
-    /// Makes the folders that are missing.
+    /// Creates missing folders.
     pub(crate) fn create_folders(&self) -> Result<(), StoreError> {
         self.check_home()?;
         for folder in [self.home.clone(), self.artifacts(), self.metrics(), self.work()] {
@@ -96,7 +96,7 @@ impl Layout {
     }
 }
 
-/// Whether a text is a BLAKE3 hash as we write it.
+/// Whether a text is a BLAKE3 hash in our notation.
 pub(crate) fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }

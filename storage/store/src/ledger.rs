@@ -1,4 +1,4 @@
-//! The store as the server sees it.
+//! The interface of the store for the server.
 
 use std::path::{Path, PathBuf};
 

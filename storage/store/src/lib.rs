@@ -1,29 +1,29 @@
-//! The store: everything that Assay remembers, in one folder.
+//! The store: all persistent data of Assay, in one folder.
 //!
 //! ```text
-//! assay.db                 SQLite: runs, tasks, attempts, journals, logs, the points of attempts under way
+//! assay.db                 SQLite: runs, tasks, attempts, journals, logs, the points of attempts in progress
 //! artifacts/ab/cdef..      files by the BLAKE3 hash of their content, read-only
 //! metrics/RUN/IX-E.parquet the points of finished attempts
-//! submissions/RUN/         the files that came with a run which was submitted to a server
-//! uploads/RUN-IX-E/        what a worker node sent for an attempt that is under way
+//! submissions/RUN/         the files of a run that was submitted to a server
+//! uploads/RUN-IX-E/        files that a worker node sent for an attempt in progress
 //! uploads/mlflow/          files that MLflow clients are sending
-//! work/SESSION/            what is not finished: attempts' work folders, files on their way into the store
-//! resume/KEY/              what attempts at the work of a cache key leave for the next: checkpoints
-//! work/SESSION.lock        held as long as the process of that session lives
-//! assay.lock               held for the moments in which a store is opened or repaired
+//! work/SESSION/            unfinished work: attempts' work folders, files that are being stored
+//! resume/KEY/              checkpoints that attempts at the work of a cache key leave for later ones
+//! work/SESSION.lock        held while the process of that session is alive
+//! assay.lock               held while the store is opened or repaired
 //! ```
 //!
 //! Invariants:
-//! - One batch of records is one transaction: what a crash leaves is a prefix of what happened, never a part of a batch.
+//! - One batch of records is one transaction: after a crash, the store contains a prefix of the batches, never a part of a batch.
 //! - A file is in `artifacts/` or `metrics/` under its final name only when it is complete and on disk.
 //! - The points of an attempt are in the database or in a segment, never in both and never in neither.
-//! - Nobody is given an artifact whose content was not verified. One that is gone or damaged makes a cache miss.
-//! - A run belongs to a session. Nobody touches the runs or the files of a session whose lock is held.
-//! - Nothing outside this crate and `assay-schema` knows SQL; no type of the database leaves it.
-//! - A store that a newer Assay has changed is refused, never guessed at.
+//! - An artifact is given out only after its content was verified. A missing or damaged artifact causes a cache miss.
+//! - A run belongs to a session. While the lock of a session is held, no other process modifies its runs or files.
+//! - Only this crate and `assay-schema` know SQL; no database type is public.
+//! - A store that a newer Assay has migrated is refused.
 //!
 //! Any number of processes may read and write a store at once. Writers take turns: each transaction takes SQLite's write
-//! lock as it begins, and waits for it for half a minute. Readers never wait.
+//! lock at its start, and waits for it for up to half a minute. Readers never wait.
 
 mod artifacts;
 mod audit;

@@ -1,4 +1,4 @@
-//! What a person says of a run: its tags and its note.
+//! Tags and notes of runs.
 
 use assay_core::RunId;
 use assay_schema::run;
@@ -8,7 +8,7 @@ use crate::error::StoreErrorKind;
 use crate::{RunSummary, Store, StoreError, rows};
 
 impl Store {
-    /// Adds tags to a run and takes others away; replaces its note if there is a new one. The run as it stands then.
+    /// Adds and removes tags of a run, and replaces its note if there is a new one. Returns the updated run.
     ///
     /// # Errors
     /// If there is no such run, or the store cannot be written.
@@ -41,7 +41,7 @@ impl Store {
     }
 }
 
-/// Each once, in the order of the alphabet.
+/// Sorts tags alphabetically and removes duplicates.
 pub(crate) fn sort_tags(mut tags: Vec<String>) -> Vec<String> {
     tags.sort();
     tags.dedup();

@@ -1,6 +1,6 @@
-//! What the store answers: plain views for the pages and the command line. No type of the database appears in them.
+//! The results of queries: plain views for the pages and the command line, without database types.
 //!
-//! Times are milliseconds since 1970. States are written by their names. A float that JSON cannot hold is written as a
+//! Times are milliseconds since 1970. States are written by name. A float that JSON cannot represent is written as a
 //! string: `"NaN"`, `"inf"`, `"-inf"`.
 
 use std::collections::BTreeMap;
@@ -20,34 +20,34 @@ pub struct RunSummary {
     pub id: RunId,
     /// The workflow's name.
     pub name: String,
-    /// The workflow file, as it was given.
+    /// The path of the workflow file, as given.
     pub file: String,
-    /// How it stands.
+    /// Its state.
     #[serde(serialize_with = "written::run_state")]
     pub state: RunStateName,
     /// Assay's version and commit.
     pub version: String,
-    /// What a person finds it by, in the order of the alphabet.
+    /// Its tags, sorted alphabetically.
     pub tags: Vec<String>,
-    /// What a person says of it.
+    /// Its note.
     pub note: String,
-    /// The commit of the repository that its workflow file lies in, if it lies in one.
+    /// The commit of the repository that contains its workflow file, if there is one.
     pub git: Option<GitState>,
     /// When it began.
     pub created_at: u64,
-    /// When it ended; `None` while it is under way.
+    /// When it ended; `None` while it is in progress.
     pub ended_at: Option<u64>,
-    /// How many tasks it has.
+    /// The number of tasks.
     pub tasks: u64,
-    /// How many tasks are in each state; states without a task are left out.
+    /// The number of tasks in each state; states without tasks are omitted.
     #[serde(serialize_with = "written::state_counts")]
     pub states: BTreeMap<TaskStateName, u64>,
 }
 
-/// A run with what it was made from.
+/// A run with its workflow file and machine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunView {
-    /// What a list shows of it.
+    /// The entry in a list of runs.
     pub summary: RunSummary,
     /// The workflow file's text.
     pub source: String,
@@ -62,9 +62,9 @@ pub struct RunView {
 pub struct TaskView {
     /// The run.
     pub run: RunId,
-    /// Its place in the run, counting from 0.
+    /// Its index in the run, from 0.
     pub ix: TaskIx,
-    /// Such as `train[chunk=64,states=16]#2`.
+    /// Its address, such as `train[chunk=64,states=16]#2`.
     pub address: String,
     /// The name of its cell, such as `train[chunk=64,states=16]`. The cell itself is the job with the matrix values.
     pub cell: String,
@@ -74,38 +74,38 @@ pub struct TaskView {
     pub kind: String,
     /// The matrix values, by axis.
     pub matrix: BTreeMap<String, Value>,
-    /// Which replicate, from 1; `None` where the job has none.
+    /// The number of the replicate, from 1; `None` if the job has none.
     pub replicate: Option<u32>,
     /// The tasks that it needs.
     pub needs: Vec<TaskIx>,
     /// The task that it is derived from by `strategy: {each: ..}`.
     pub each: Option<TaskIx>,
-    /// How it stands.
+    /// Its state.
     #[serde(serialize_with = "written::task_state")]
     pub state: TaskStateName,
-    /// What the state cannot say, such as an error in one line; often empty.
+    /// Details of the state, such as an error in one line; often empty.
     pub detail: String,
-    /// The config without expressions, once it is known.
+    /// The config with evaluated expressions, once it is known.
     pub config: Option<Value>,
     /// The cache key, once it is known: 64 hexadecimal digits.
     pub cache_key: Option<String>,
     /// The outputs, once it is done.
     pub outputs: BTreeMap<String, OutputView>,
-    /// The last value of each metric, once it is done. For a task that is under way, see `Store::last_metrics`.
+    /// The last value of each metric, once the task is done. For a task in progress, see `Store::last_metrics`.
     #[serde(serialize_with = "written::serialize_floats")]
     pub metrics: BTreeMap<String, f64>,
-    /// For a cached task: where the work was done, with its curves and logs.
+    /// For a cached task: the attempt that did the work, with its curves and logs.
     pub source: Option<AttemptRef>,
-    /// How many attempts it has had, in this run.
+    /// The number of its attempts in this run.
     pub attempts: u32,
-    /// When its first attempt began.
+    /// When its first attempt started.
     pub started_at: Option<u64>,
-    /// When it came to its final state.
+    /// When it reached its final state.
     pub ended_at: Option<u64>,
 }
 
 impl TaskView {
-    /// The task as the table of results wants it.
+    /// The task as a row of the table of results.
     #[must_use]
     pub fn result(&self) -> TaskResult<'_> {
         TaskResult {
@@ -125,7 +125,7 @@ impl TaskView {
     }
 }
 
-/// One attempt, anywhere in the store.
+/// A reference to an attempt in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct AttemptRef {
     /// The run.
@@ -159,19 +159,19 @@ pub enum OutputView {
 /// An attempt of a task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AttemptView {
-    /// Which attempt, counting from 1.
+    /// The number of the attempt, from 1.
     pub epoch: Epoch,
     /// The worker's name.
     pub worker: String,
     /// The backend.
     pub backend: String,
-    /// The executor's greeting: its version, its device. `None` if it never greeted.
+    /// The executor's greeting: its version and device. `None` if it never sent one.
     pub executor: Option<Value>,
     /// Why it failed, if it did.
     pub failure: Option<FailureView>,
     /// When it was sent to the worker.
     pub began_at: u64,
-    /// When it ended; `None` while it is under way.
+    /// When it ended; `None` while it is in progress.
     pub ended_at: Option<u64>,
 }
 
@@ -182,18 +182,18 @@ pub struct FailureView {
     pub class: String,
     /// What happened.
     pub message: String,
-    /// What to do about it, where that is known.
+    /// How to fix it, if known.
     pub hint: Option<String>,
 }
 
 /// A line of a task's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LogView {
-    /// Its place in the log of its task, counting from 1; ask for what comes after it.
+    /// Its number in the log of its task, from 1; queries continue after it.
     pub seq: u64,
     /// The attempt that wrote it.
     pub epoch: Epoch,
-    /// When.
+    /// The time.
     pub at: u64,
     /// The level's name: `info`, `warn`, `error` or `stderr`.
     pub level: String,
@@ -204,7 +204,7 @@ pub struct LogView {
 /// The curves of one attempt.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SeriesView {
-    /// The attempt that made them: of another run, if the task was cached. `None` if there was none yet.
+    /// The attempt of the curves: of another run, if the task was cached. `None` if the task has no attempt yet.
     pub attempt: Option<AttemptRef>,
     /// In the order of their names.
     pub series: Vec<Series>,
@@ -215,12 +215,12 @@ pub struct SeriesView {
 pub struct Series {
     /// The metric's name.
     pub name: String,
-    /// The x axis: the training step, or 0 where there is none.
+    /// The x axis: the training step, or 0 if the metric has none.
     pub steps: Vec<u64>,
     /// The values.
     #[serde(serialize_with = "written::float_list")]
     pub values: Vec<f64>,
-    /// How many points there are in the store; more than `steps.len()` if the curve was thinned out.
+    /// The number of points in the store; larger than `steps.len()` if the curve was reduced.
     pub total: u64,
 }
 
@@ -233,7 +233,7 @@ pub struct PointView {
     pub step: u64,
     /// The value.
     pub value: f64,
-    /// When it was reported; `None` in stores of earlier versions.
+    /// When it was reported; `None` for points of earlier versions.
     pub time: Option<i64>,
 }
 
@@ -246,11 +246,11 @@ pub struct ArtifactView {
     pub name: String,
     /// The size.
     pub bytes: u64,
-    /// When it came into the store.
+    /// When it was stored.
     pub created_at: u64,
-    /// Whether the content is there, with the right size.
+    /// Whether the content exists with the right size.
     pub present: bool,
-    /// Where the content lies.
+    /// The path of the content.
     #[serde(skip)]
     pub path: PathBuf,
 }
@@ -270,73 +270,73 @@ pub struct RunArtifact {
     pub name: String,
     /// The size.
     pub bytes: u64,
-    /// Whether the content is there, with the right size.
+    /// Whether the content exists with the right size.
     pub present: bool,
 }
 
 /// An entry of a run's journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct JournalView {
-    /// Its number, counting from 1.
+    /// Its number, from 1.
     pub seq: u64,
     /// The entry, as JSON.
     pub entry: String,
 }
 
-/// A run that [`crate::Store::recover_runs`] found without its process.
+/// A run whose process was gone when [`crate::Store::recover_runs`] ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Recovered {
     /// The run.
     pub run: RunId,
     /// The workflow's name.
     pub name: String,
-    /// The tasks that had not come to a final state.
+    /// The number of tasks that had not reached a final state.
     pub unfinished: u64,
 }
 
-/// What [`crate::Store::audit_files`] found.
+/// The result of [`crate::Store::audit_files`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Audit {
-    /// How many artifacts were read.
+    /// The number of artifacts read.
     pub artifacts: u64,
-    /// How many metric segments were read.
+    /// The number of metric segments read.
     pub segments: u64,
-    /// How many bytes they have together.
+    /// Their total size in bytes.
     pub bytes: u64,
-    /// What is not as it was written.
+    /// The problems found.
     pub faults: Vec<Fault>,
 }
 
-/// Something in the store that is not as it was written.
+/// A damaged or missing item of the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    /// What it is, for a person.
+    /// The item, for people.
     pub what: String,
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
     /// What is wrong with it, in a lower-case fragment.
     pub why: String,
-    /// The run and the address of a task that made it, where there is one.
+    /// The run and the address of a task that produced it, if known.
     pub made_by: Option<(RunId, String)>,
 }
 
-/// What no run refers to.
+/// Files that no run refers to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Garbage {
     /// Files in the folder of artifacts; their names are hashes.
     pub artifacts: Vec<GarbageFile>,
     /// Files in the folder of metrics.
     pub segments: Vec<GarbageFile>,
-    /// How many files no run refers to yet, and are kept since a run that is under way may have put them there.
+    /// The number of further unreferenced files. They are kept, since a run in progress may have stored them.
     pub kept: u64,
 }
 
 /// A file that no run refers to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GarbageFile {
-    /// What the store calls it.
+    /// Its name in the store.
     pub name: String,
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
     /// Its size.
     pub bytes: u64,
@@ -349,16 +349,16 @@ pub struct Removed {
     pub run: RunId,
     /// The workflow's name.
     pub name: String,
-    /// What other runs had from it, and where that is now.
+    /// Attempts whose results other runs use, which were moved to those runs.
     pub passed_on: Vec<AttemptRef>,
 }
 
-/// How a task is named within its run.
+/// A key of a task within its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskKey {
-    /// By its place.
+    /// Its index.
     Ix(TaskIx),
-    /// By its address.
+    /// Its address.
     Address(String),
 }
 

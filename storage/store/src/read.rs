@@ -103,8 +103,8 @@ impl Store {
         Ok(Some(RunView { summary, source: row.source, params: row.params, machine: row.machine }))
     }
 
-    /// The tasks of a run, in the order of their places. Those that a process left unfinished when it exited are
-    /// cancelled, whether or not the store has been repaired since.
+    /// The tasks of a run, in order. Tasks that a process left unfinished when it exited are returned as cancelled,
+    /// even if the store has not been repaired since.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -116,7 +116,7 @@ impl Store {
         found.into_iter().map(|row| Ok(as_it_stands(rows::task_view(row)?, dead))).collect()
     }
 
-    /// A task of a run, by its place or its address.
+    /// A task of a run, by its index or its address.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -132,7 +132,7 @@ impl Store {
         Ok(Some(as_it_stands(rows::task_view(row)?, dead)))
     }
 
-    /// Whether a run is said to be under way while its process is gone: [`Store::recover_runs`] has yet to close it.
+    /// Whether a run is recorded as in progress although its process is gone: [`Store::recover_runs`] has not closed it yet.
     async fn is_dead(&self, db: &impl ConnectionTrait, run: RunId) -> Result<bool, StoreError> {
         match run::Entity::find_by_id(run.0).one(db).await.map_err(query_error)? {
             Some(row) => self.is_dead_row(&row).await,
@@ -145,12 +145,12 @@ impl Store {
         if row.state != running || is_tracked(row) || is_alive(&self.layout, &row.session)? {
             return Ok(false);
         }
-        // The process may have ended the run and itself since this row was read.
+        // The process may have ended the run and exited since this row was read.
         let now = run::Entity::find_by_id(row.id).one(self.database.reader()).await.map_err(query_error)?;
         Ok(now.is_some_and(|now| now.state == running))
     }
 
-    /// The attempts of all tasks of a run, by task, the first one first.
+    /// The attempts of all tasks of a run, by task, in order.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -169,8 +169,8 @@ impl Store {
         Ok(attempts)
     }
 
-    /// How many seconds the tasks of each job took that succeeded in earlier runs of workflows of this name: the mean over the
-    /// latest hundred runs. Tasks from the cache do not count.
+    /// The mean duration in seconds of successful tasks of each job, over the latest hundred runs of workflows of this name.
+    /// Tasks from the cache do not count.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -208,7 +208,7 @@ impl Store {
     /// If the store cannot be read.
     pub async fn process_of(&self, run: RunId) -> Result<Option<u32>, StoreError> {
         let row = run::Entity::find_by_id(run.0).one(self.database.reader()).await.map_err(query_error)?;
-        // No process executes what a client logs: the session is that of the server which serves the API.
+        // No process executes runs of clients: the session belongs to the server that provides the API.
         let executed = row.filter(|row| row.state == RunStateName::Running.name() && !is_tracked(row));
         let Some(row) = executed else { return Ok(None) };
         match is_alive(&self.layout, &row.session)? {
@@ -217,7 +217,7 @@ impl Store {
         }
     }
 
-    /// The attempts of a task, the first one first. A cached task has none of its own: see [`TaskView::source`].
+    /// The attempts of a task, in order. A cached task has none: see [`TaskView::source`].
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -231,7 +231,7 @@ impl Store {
         found.into_iter().map(|row| Ok(attempt_as_it_stands(rows::attempt_view(row)?, dead))).collect()
     }
 
-    /// At most `limit` lines of a task's log, beginning with the first whose number is greater than `after`. For a
+    /// At most `limit` lines of a task's log, starting with the first line whose number is greater than `after`. For a
     /// cached task these are the lines of the attempt that did the work.
     ///
     /// # Errors
@@ -252,7 +252,7 @@ impl Store {
         found.into_iter().map(rows::log_view).collect()
     }
 
-    /// The journal of a run, from its beginning.
+    /// The journal of a run, from its start.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -269,7 +269,7 @@ fn query_error(error: DbErr) -> StoreError {
 
 type Counts = BTreeMap<TaskStateName, u64>;
 
-/// How many tasks of each of these runs are in each state.
+/// The number of tasks in each state for each of these runs.
 async fn state_counts(db: &impl ConnectionTrait, runs: Vec<i64>) -> Result<BTreeMap<i64, Counts>, StoreError> {
     let found: Vec<(i64, String, i64)> = task::Entity::find()
         .select_only()
@@ -290,7 +290,7 @@ async fn state_counts(db: &impl ConnectionTrait, runs: Vec<i64>) -> Result<BTree
     Ok(counts)
 }
 
-/// A run as it stands: one whose process is gone is not under way, whatever its row says.
+/// A run with its current state: if its process is gone, it is not in progress, whatever its row says.
 fn run_summary(row: &run::Model, mut states: Counts, dead: bool) -> Result<RunSummary, StoreError> {
     if dead {
         let unfinished: u64 = UNFINISHED.iter().filter_map(|state| states.remove(state)).sum();
@@ -314,7 +314,7 @@ fn run_summary(row: &run::Model, mut states: Counts, dead: bool) -> Result<RunSu
     })
 }
 
-/// An attempt as it stands: one whose process is gone has failed, though nobody has written that yet.
+/// An attempt with its current state: if its process is gone, it has failed, even if that is not recorded yet.
 fn attempt_as_it_stands(mut attempt: AttemptView, dead: bool) -> AttemptView {
     if dead && attempt.ended_at.is_none() {
         let (class, message) = (FailureClass::Preempted.name().to_owned(), GONE.to_owned());
@@ -323,7 +323,7 @@ fn attempt_as_it_stands(mut attempt: AttemptView, dead: bool) -> AttemptView {
     attempt
 }
 
-/// A task as it stands: nothing more happens to it if its run's process is gone.
+/// A task with its current state: if its run's process is gone, it has ended.
 fn as_it_stands(mut task: TaskView, dead: bool) -> TaskView {
     if dead && UNFINISHED.contains(&task.state) {
         task.detail = unfinished_detail(task.state).to_owned();

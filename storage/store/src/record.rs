@@ -1,4 +1,4 @@
-//! A batch of records is applied: one function for each kind of record, one transaction for all of them.
+//! Applies batches of records: one function for each kind of record, one transaction per batch.
 
 use std::collections::BTreeMap;
 
@@ -19,19 +19,19 @@ use crate::failure_point::FailurePoint;
 use crate::rows::{floats_to_json, now_millis, to_json, to_signed};
 use crate::{AttemptRef, Store, StoreError};
 
-/// Rows in one statement: none has more than 8 values, and SQLite takes 32766 in a statement.
+/// Rows per statement: none has more than 8 values, and SQLite accepts 32766 in a statement.
 const ROWS: usize = 4000;
 
 impl Store {
     /// Applies a batch in one transaction, and then seals the points of the attempts that ended in it.
     ///
     /// # Errors
-    /// If the database does not take it, or it speaks of a run, task or attempt that there is not; nothing of the batch
-    /// is then applied.
+    /// If the database refuses it, or it refers to a run, task or attempt that does not exist; nothing of the batch is
+    /// then applied.
     pub async fn append_records(&self, run: RunId, batch: Vec<Record>) -> Result<(), StoreError> {
         let ended: Vec<AttemptRef> = batch.iter().filter_map(|record| ended_in(run, record)).collect();
         let tx = self.database.begin_write().await?;
-        // The journal stands apart from all other rows, so that its entries go in one statement.
+        // Journal entries do not depend on other rows, so they are inserted in one statement.
         let (mut entries, mut others) = (Vec::new(), Vec::new());
         for record in batch {
             match record {
@@ -43,7 +43,7 @@ impl Store {
         batch.insert_journal(entries).await?;
         let mut others = others.into_iter().peekable();
         while let Some(record) = others.next() {
-            // Thousands of tasks are cancelled at once: those that come to the same state at the same time share a statement.
+            // Thousands of tasks may be cancelled at once: tasks with the same new state and time share a statement.
             if let Record::State { task, state, detail, at } = record {
                 let alike = |next: &Record| matches!(next, Record::State { state: s, detail: d, at: a, .. } if *s == state && *d == detail && *a == at);
                 let mut tasks = vec![task];
@@ -58,8 +58,8 @@ impl Store {
         self.trap.check_point(FailurePoint::BatchNotCommitted)?;
         tx.commit().await.map_err(StoreError::database("write what happened"))?;
         for attempt in ended {
-            // The batch is written, so that an error here must not be taken for one of the batch. Points that are not
-            // sealed are read from where they are, and `recover` seals them later.
+            // The batch is committed, so an error here must not be reported for the batch. Points that are not sealed
+            // are read from the database, and `recover` seals them later.
             let _ = self.seal_after_batch(attempt).await;
         }
         Ok(())
@@ -82,7 +82,7 @@ fn write_error(error: DbErr) -> StoreError {
     StoreError::database("write what happened")(error)
 }
 
-/// A transaction, and the run that it is about.
+/// A transaction and its run.
 struct Batch<'a> {
     tx: &'a DatabaseTransaction,
     run: i64,
@@ -151,7 +151,7 @@ impl Batch<'_> {
         if state.is_final() { self.release_claims(tasks).await } else { Ok(()) }
     }
 
-    /// The tasks do their work no longer, or have done it.
+    /// Removes the claims of tasks that no longer do their work, or have done it.
     async fn release_claims(&self, tasks: &[TaskIx]) -> Result<(), StoreError> {
         for chunk in tasks.chunks(ROWS) {
             let own = claim::Entity::delete_many().filter(claim::Column::Run.eq(self.run));
@@ -283,7 +283,7 @@ impl Batch<'_> {
         self.remember_key(ix, epoch).await.map_err(write_error)
     }
 
-    /// From now on the cache answers with this attempt.
+    /// From now on, the cache returns this attempt for the key.
     async fn remember_key(&self, ix: TaskIx, epoch: Epoch) -> Result<(), DbErr> {
         let ix = i64::from(ix.0);
         let row = task::Entity::find_by_id((self.run, ix)).one(self.tx).await?;
@@ -340,7 +340,7 @@ impl Batch<'_> {
     }
 }
 
-/// The row of an attempt that is under way.
+/// The row of an attempt in progress.
 pub(crate) fn attempt_row(attempt: (i64, i64, i64), worker: String, backend: String, at: i64) -> attempt::ActiveModel {
     let (run, ix, epoch) = attempt;
     attempt::ActiveModel {
@@ -358,7 +358,7 @@ pub(crate) fn attempt_row(attempt: (i64, i64, i64), worker: String, backend: Str
     }
 }
 
-/// Adds points to those of an attempt that are in the database: name, step, value and time.
+/// Inserts points of an attempt: name, step, value and time.
 pub(crate) async fn insert_points(
     tx: &DatabaseTransaction,
     attempt: (i64, i64, i64),
@@ -383,7 +383,7 @@ pub(crate) async fn insert_points(
     Ok(())
 }
 
-/// The last number given to a point of an attempt, in the tail or, if that was sealed, in its segment.
+/// The last number of a point of an attempt, in the database or, if that was sealed, in its segment.
 async fn points_so_far(tx: &DatabaseTransaction, attempt: (i64, i64, i64)) -> Result<i64, DbErr> {
     let (run, ix, epoch) = attempt;
     let tail: Option<Option<i64>> = metric_point::Entity::find()

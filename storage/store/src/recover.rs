@@ -1,4 +1,4 @@
-//! Runs whose process exited unexpectedly are closed, and what they left is put in order.
+//! Closes runs whose process exited unexpectedly, and cleans up after them.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -15,23 +15,23 @@ use crate::store::run_blocking;
 use crate::tracking::is_tracked;
 use crate::{Recovered, Store, StoreError, rows};
 
-/// The states in which something may still happen to a task.
+/// The states that are not final.
 pub(crate) const UNFINISHED: [TaskStateName; 4] =
     [TaskStateName::Waiting, TaskStateName::Ready, TaskStateName::Running, TaskStateName::BackingOff];
 
 impl Store {
-    /// Closes the runs that are said to be under way while their process is gone: they become `interrupted`, their
-    /// unfinished tasks `cancelled`, and they end with the last sign of life that they gave. What finished in them stays,
-    /// and stays in the cache. Work folders of dead processes are removed, points of dead attempts sealed. What attempts
-    /// left for later ones stays, unless nobody has touched it for two weeks.
+    /// Closes runs that are recorded as in progress although their process is gone: they become `interrupted`, their
+    /// unfinished tasks `cancelled`, and their end is the last recorded time. Finished tasks are kept, also in the cache.
+    /// Work folders of dead processes are removed, points of dead attempts are sealed. State that attempts left for later
+    /// ones is kept for two weeks after its last use.
     ///
-    /// Meant for the start of `assay run`. Runs of processes that live are not touched.
+    /// Called at the start of `assay run`. Runs of live processes are not changed.
     ///
     /// # Errors
     /// If the store cannot be read or written.
     pub async fn recover_runs(&self) -> Result<Vec<Recovered>, StoreError> {
         let layout = self.layout.clone();
-        // Held to the end, so that no other process repairs at the same time.
+        // Held until the end, so that no other process repairs at the same time.
         let _gate = run_blocking(move || {
             let gate = Gate::enter_gate(&layout)?;
             remove_leftovers(&layout, &gate)?;
@@ -44,7 +44,7 @@ impl Store {
         let tx = self.database.begin_write().await?;
         let mut recovered = Vec::new();
         for row in running.all(&tx).await.map_err(failed())? {
-            // One that was submitted to a server goes on when the server is started again.
+            // A run that was submitted to a server continues when the server is started again.
             let submitted = submission::Entity::find_by_id(row.id).one(&tx).await.map_err(failed())?.is_some();
             if !submitted && !is_tracked(&row) && !is_alive(&self.layout, &row.session)? {
                 let unfinished = interrupt_run(&tx, &row).await.map_err(failed())?;
@@ -75,7 +75,7 @@ impl Store {
         let runs: BTreeSet<i64> = tails.iter().map(|tail| tail.0).collect();
         let mut dead = BTreeSet::new();
         for row in run::Entity::find().filter(run::Column::Id.is_in(runs)).all(reader).await.map_err(failed())? {
-            // What a client logs is sealed when it says that the run is over.
+            // The points of a client's run are sealed when the client ends the run.
             let open = is_tracked(&row) && row.state == RunStateName::Running.name();
             if !open && !is_alive(&self.layout, &row.session)? {
                 dead.insert(row.id);
@@ -90,7 +90,7 @@ impl Store {
     }
 }
 
-/// What is said of an attempt whose process is gone.
+/// The failure message of an attempt whose process is gone.
 pub(crate) const GONE: &str = "the process that ran it exited unexpectedly";
 
 /// The detail of a task that was in this state when its run's process exited.
@@ -101,7 +101,7 @@ pub(crate) fn unfinished_detail(state: TaskStateName) -> &'static str {
     }
 }
 
-/// Closes one run; tells how many of its tasks were unfinished.
+/// Closes one run; returns the number of its unfinished tasks.
 async fn interrupt_run(tx: &DatabaseTransaction, run: &run::Model) -> Result<u64, DbErr> {
     let end = Some(last_sign_of_life(tx, run).await?);
     let row = run::ActiveModel {
@@ -136,8 +136,8 @@ async fn interrupt_run(tx: &DatabaseTransaction, run: &run::Model) -> Result<u64
     Ok(unfinished)
 }
 
-/// The latest moment that the store knows of a run. Its true end is later by no more than the time between two batches,
-/// while the moment of its recovery may be days later.
+/// The latest time that the store has recorded of a run. Its true end is at most the interval between two batches
+/// later, while its recovery may be days later.
 async fn last_sign_of_life(tx: &DatabaseTransaction, run: &run::Model) -> Result<i64, DbErr> {
     let (began, ended): (Option<i64>, Option<i64>) = attempt::Entity::find()
         .select_only()

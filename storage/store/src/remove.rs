@@ -1,7 +1,7 @@
-//! A run is removed from the store.
+//! Removes runs from the store.
 //!
-//! Tasks of other runs may have been answered from the cache with what this run computed. Then its curves, its log and
-//! its place in the cache pass to the first of those tasks, so that every number can still be traced.
+//! Tasks of other runs may have taken results of this run from the cache. Then its curves, its log and its cache entry
+//! move to the first of those tasks, so that every number can still be traced.
 
 use assay_core::{RunId, TaskIx};
 use assay_schema::{
@@ -19,11 +19,11 @@ use crate::tracking::is_tracked;
 use crate::{AttemptRef, Store, StoreError, rows};
 
 impl Store {
-    /// Removes a run with its tasks, attempts, logs, journal and metrics. Its artifacts stay until
+    /// Removes a run with its tasks, attempts, logs, journal and metrics. Its artifacts are kept until
     /// [`Store::remove_garbage`].
     ///
     /// # Errors
-    /// If there is no such run, it is under way, or the store cannot be written.
+    /// If the run does not exist, it is in progress, or the store cannot be written.
     pub async fn remove_run(&self, id: RunId) -> Result<Removed, StoreError> {
         let failed = || StoreError::database(format!("remove run {id}"));
         let tx = self.database.begin_write().await?;
@@ -49,7 +49,7 @@ impl Store {
         let files: Vec<_> = segments.iter().map(|segment| self.layout.segment(&segment.path)).collect();
         run_blocking(move || {
             for path in files {
-                // A file that stays is garbage that no row names; `gc` finds it.
+                // If this fails, the file is garbage without a row; `gc` finds it.
                 let _ = std::fs::remove_file(&path);
                 let _ = path.parent().map(std::fs::remove_dir);
             }
@@ -60,7 +60,7 @@ impl Store {
     }
 }
 
-/// Passes what other runs refer to on to them; tells to whom.
+/// Moves attempts that other runs refer to into those runs; returns the new references.
 async fn pass_on(tx: &DatabaseTransaction, id: i64) -> Result<Vec<AttemptRef>, StoreError> {
     let failed = || StoreError::database(format!("pass on what run {id} computed"));
     let citing = task::Entity::find()
@@ -81,7 +81,7 @@ async fn pass_on(tx: &DatabaseTransaction, id: i64) -> Result<Vec<AttemptRef>, S
     Ok(passed_on.into_iter().map(|(_, to)| to).collect())
 }
 
-/// Moves one attempt to another task, with all that refers to it.
+/// Moves one attempt to another task, with everything that refers to it.
 async fn pass_attempt(tx: &DatabaseTransaction, from: AttemptRef, to: (RunId, TaskIx)) -> Result<(), DbErr> {
     let (run, ix, epoch) = (from.run.0, i64::from(from.ix.0), i64::from(from.epoch.0));
     let (new_run, new_ix) = (to.0.0, i64::from(to.1.0));

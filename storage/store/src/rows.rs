@@ -1,4 +1,4 @@
-//! From rows to what they mean, and back. What cannot be understood is an error, never a default.
+//! Converts rows to values and back. A value that cannot be decoded is an error, never a default.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,12 +16,12 @@ pub(crate) fn now_millis() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// A time or a count as SQLite holds it.
+/// Converts a time or a count for SQLite.
 pub(crate) fn to_signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// And back.
+/// The reverse of [`to_signed`].
 pub(crate) fn to_unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
@@ -52,7 +52,7 @@ pub(crate) fn task_state(name: &str) -> Result<TaskStateName, StoreError> {
         .ok_or_else(|| StoreError::damaged(format!("the store has a task in the state `{name}`")))
 }
 
-/// Floats as JSON; those that it cannot hold are strings.
+/// Converts a float to JSON; a float that JSON cannot represent becomes a string.
 pub(crate) fn float_to_json(value: f64) -> Value {
     serde_json::Number::from_f64(value).map_or_else(|| Value::String(value.to_string()), Value::Number)
 }
@@ -81,7 +81,7 @@ pub(crate) fn floats_of_json(value: Option<&Value>) -> Result<BTreeMap<String, f
     object.iter().map(one).collect()
 }
 
-/// JSON that this program wrote, as the type that it wrote.
+/// Decodes JSON that this program wrote.
 pub(crate) fn from_json<T: serde::de::DeserializeOwned>(what: &str, value: &Value) -> Result<T, StoreError> {
     T::deserialize(value)
         .map_err(|error| StoreError::damaged(format!("the store has {what} that cannot be read: {error}")))

@@ -1,7 +1,7 @@
-//! The points of a finished attempt move from the database to a Parquet segment.
+//! Moves the points of a finished attempt from the database to a Parquet segment.
 //!
-//! The file is written, flushed and renamed first; then one transaction names it and deletes the points. A crash in
-//! between leaves a file that nothing names, which the next sealing of the same attempt replaces.
+//! First, the file is written, flushed and renamed; then one transaction stores its name and deletes the points. A
+//! crash between them leaves an unreferenced file, which the next sealing of the same attempt replaces.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::store::run_blocking;
 use crate::{AttemptRef, Store, StoreError};
 
 impl Store {
-    /// Seals an attempt's points, unless it has none, or was sealed already.
+    /// Seals an attempt's points, unless it has none or is already sealed.
     pub(crate) async fn seal_attempt(&self, attempt: AttemptRef) -> Result<(), StoreError> {
         let failed = || StoreError::database("seal the metrics of an attempt");
         let key = (attempt.run.0, i64::from(attempt.ix.0), i64::from(attempt.epoch.0));
@@ -55,7 +55,7 @@ impl Store {
     }
 }
 
-/// The rows of `metric_points` that belong to an attempt.
+/// The condition that selects the rows of `metric_points` of an attempt.
 pub(crate) fn points_of(attempt: AttemptRef) -> Condition {
     Condition::all()
         .add(metric_point::Column::Run.eq(attempt.run.0))
@@ -63,7 +63,7 @@ pub(crate) fn points_of(attempt: AttemptRef) -> Condition {
         .add(metric_point::Column::Epoch.eq(i64::from(attempt.epoch.0)))
 }
 
-/// A point as it was.
+/// Converts a row to a point.
 pub(crate) fn to_point(row: metric_point::Model) -> Point {
     Point {
         seq: row.seq.cast_unsigned(),

@@ -1,4 +1,4 @@
-//! Curves, wherever their points are: in a segment, in the database, or in both for a point that came late.
+//! Curves from segments and from the database. An attempt has points in both if some were reported after its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::seal::{last_values, metrics_error, points_of, to_point};
 use crate::store::run_blocking;
 use crate::{AttemptRef, Series, SeriesView, Store, StoreError, rows};
 
-/// The last point of each series of each attempt of a run that is in the database.
+/// The last point in the database of each series of each attempt of a run.
 const LAST_POINTS: &str = "select p.ix as ix, p.epoch as epoch, p.name as name, p.bits as bits from metric_points p \
      join (select ix, epoch, name, max(seq) as seq from metric_points where run = ? group by ix, epoch, name) l \
      on p.ix = l.ix and p.epoch = l.epoch and p.seq = l.seq where p.run = ?";
@@ -29,14 +29,14 @@ struct LastPoint {
 }
 
 impl Store {
-    /// The named curves of a task, or all of them if none is named, each thinned out to `max_points`, if given, such that
-    /// spikes stay visible.
+    /// The named curves of a task, or all of them if none is named. If `max_points` is given, each is reduced to it such
+    /// that spikes stay visible.
     ///
-    /// They are those of the latest attempt, unless `epoch` names another one; for a cached task, those of the attempt
-    /// that did the work.
+    /// They are the curves of the latest attempt, unless `epoch` names another one; for a cached task, those of the
+    /// attempt that did the work.
     ///
     /// # Errors
-    /// If the store cannot be read, or a segment of it is damaged.
+    /// If the store cannot be read, or a segment is damaged.
     pub async fn series(
         &self,
         run: RunId,
@@ -81,8 +81,8 @@ impl Store {
         Ok(names.into_iter().collect())
     }
 
-    /// The last value of each metric of each task of a run: of its outcome if it is done, else of its latest attempt.
-    /// Tasks that have reported nothing are left out.
+    /// The last value of each metric of each task of a run: of its outcome if it is done, otherwise of its latest
+    /// attempt. Tasks without metrics are omitted.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -114,7 +114,7 @@ fn query_error(error: DbErr) -> StoreError {
     StoreError::database("read the metrics")(error)
 }
 
-/// Which attempt's curves are meant.
+/// The attempt whose curves are requested.
 async fn find_attempt(
     tx: &DatabaseTransaction,
     run: RunId,
@@ -158,7 +158,7 @@ async fn last_points(tx: &DatabaseTransaction, run: RunId) -> Result<Vec<LastPoi
     LastPoint::find_by_statement(Statement::from_sql_and_values(DbBackend::Sqlite, LAST_POINTS, values)).all(tx).await
 }
 
-/// The sealed curves, each continued by what the database still holds. A point is never in both.
+/// Appends the points in the database to the sealed curves. No point is in both.
 fn merge_curves(sealed: Vec<Curve>, tail: Vec<Point>) -> BTreeMap<String, Curve> {
     let mut curves: BTreeMap<String, Curve> = sealed.into_iter().map(|curve| (curve.name.clone(), curve)).collect();
     for point in tail {

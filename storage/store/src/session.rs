@@ -1,6 +1,6 @@
-//! A session: one process's hold on a store, and its folder for what is not finished.
+//! A session: the lock of one process on a store, and its folder for unfinished work.
 //!
-//! The lock is advisory and belongs to the open file, so that the kernel releases it however the process ends.
+//! The lock is advisory and belongs to the open file, so the kernel releases it however the process ends.
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use std::time::{Duration, SystemTime};
 use crate::StoreError;
 use crate::layout::Layout;
 
-/// The gate, held: nobody else opens or repairs this store. Released when dropped.
+/// The gate lock: while it is held, no other process opens or repairs this store. Released when dropped.
 pub(crate) struct Gate {
     _file: File,
 }
 
 impl Gate {
-    /// Waits until it is free; blocks the thread. Whoever holds it is done in moments.
+    /// Waits for the lock; blocks the thread. It is held only for short times.
     pub(crate) fn enter_gate(layout: &Layout) -> Result<Gate, StoreError> {
         let path = layout.gate();
         let file = lock_file(&path)?;
@@ -31,7 +31,7 @@ fn lock_file(path: &Path) -> Result<File, StoreError> {
     options.open(path).map_err(StoreError::io("open", path))
 }
 
-/// One process's hold on a store.
+/// The lock of one process on a store.
 #[derive(Debug)]
 pub(crate) struct Session {
     name: String,
@@ -42,7 +42,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Begins a session, under a name that no other ever has: runs are marked with it for good.
+    /// Starts a session with a unique name, which is stored with its runs.
     pub(crate) fn begin(layout: &Layout, _gate: &Gate, now: u64) -> Result<Session, StoreError> {
         let mut nth = 0;
         let (name, lock) = loop {
@@ -68,24 +68,24 @@ impl Session {
         &self.folder
     }
 
-    /// A path for a file on its way into the store, used by nobody else.
+    /// A unique path for a file that is being stored.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.folder.join(format!("new-{}", self.files.fetch_add(1, Ordering::Relaxed)))
     }
 
-    /// Removes what the session left. What cannot be removed now is removed when the store is opened next.
+    /// Removes the session's files. If this fails, they are removed when the store is opened next.
     pub(crate) fn remove_folder(&self) {
         let _ = std::fs::remove_dir_all(&self.folder);
         let _ = std::fs::remove_file(&self.lock);
     }
 }
 
-/// How long what an attempt left for the next one is kept without anyone touching it: two weeks.
+/// How long unused state that attempts left for later ones is kept: two weeks.
 const KEPT: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
-/// Removes what attempts left for later ones long ago: the work that it belongs to is not going to be done.
+/// Removes old state that attempts left for later ones: their work was abandoned.
 pub(crate) fn forget_old_resumes(layout: &Layout, now: SystemTime) {
-    // Nothing depends on it: what cannot be read or removed now is tried again another day.
+    // Errors are ignored: the next call tries again.
     for entry in std::fs::read_dir(layout.resume()).into_iter().flatten().flatten() {
         let touched = entry.metadata().and_then(|data| data.modified());
         if touched.is_ok_and(|at| now.duration_since(at).is_ok_and(|age| age > KEPT)) {
@@ -99,7 +99,7 @@ pub(crate) fn process_of(name: &str) -> Option<u32> {
     name.split('-').nth(1)?.parse().ok()
 }
 
-/// Whether the process of a session still lives.
+/// Whether the process of a session is still alive.
 pub(crate) fn is_alive(layout: &Layout, name: &str) -> Result<bool, StoreError> {
     let path = layout.work().join(format!("{name}.lock"));
     match File::open(&path) {
@@ -109,7 +109,7 @@ pub(crate) fn is_alive(layout: &Layout, name: &str) -> Result<bool, StoreError> 
     }
 }
 
-/// Asks with a shared lock, so that two processes that ask at the same time do not take each other for the owner.
+/// Tests with a shared lock, so that two processes that test at the same time do not see each other as the owner.
 fn is_held(file: &File, path: &Path) -> Result<bool, StoreError> {
     match file.try_lock_shared() {
         Ok(()) => Ok(false),
@@ -118,7 +118,7 @@ fn is_held(file: &File, path: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// Removes what dead sessions left.
+/// Removes the files of dead sessions.
 pub(crate) fn remove_leftovers(layout: &Layout, _gate: &Gate) -> Result<(), StoreError> {
     let work = layout.work();
     let entries = std::fs::read_dir(&work).map_err(StoreError::io("list", &work))?;

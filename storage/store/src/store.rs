@@ -10,20 +10,20 @@ use crate::session::{Gate, Session, remove_leftovers};
 use crate::verify::Verified;
 use crate::{StoreError, rows};
 
-/// A store, open. Share it by reference or in an `Arc`; it may be used from many tasks at once.
+/// An open store. Share it by reference or in an `Arc`; it may be used from many tasks at once.
 #[derive(Debug)]
 pub struct Store {
     pub(crate) layout: Layout,
     pub(crate) database: Database,
-    /// `None` if the store is open for reading only.
+    /// `None` if the store is open only for reading.
     session: Option<Session>,
     pub(crate) trap: Trap,
     pub(crate) verified: Verified,
 }
 
 impl Store {
-    /// Opens the store in the folder `home` for reading and writing. What is missing is made, an older store is brought
-    /// to the present schema, and what dead processes left half done in `work/` is removed.
+    /// Opens the store in the folder `home` for reading and writing. Missing files are created, an older store is
+    /// migrated to the current schema, and unfinished work of dead processes in `work/` is removed.
     ///
     /// # Errors
     /// If the folder cannot be written, holds something else, or was changed by a newer Assay.
@@ -53,10 +53,10 @@ impl Store {
         Ok(Store { layout, database, session: Some(session), trap: Trap::default(), verified: Verified::default() })
     }
 
-    /// Opens the store in the folder `home` for reading only, while others may write it.
+    /// Opens the store in the folder `home` only for reading, while other processes may write it.
     ///
     /// # Errors
-    /// If there is no store, or one of another version.
+    /// If the store does not exist, or has another version.
     pub async fn open_read_only(home: &Path) -> Result<Store, StoreError> {
         let layout = Layout::new(home);
         layout.check_home()?;
@@ -75,8 +75,8 @@ impl Store {
         self.layout.home()
     }
 
-    /// Closes the connections and removes this process's work folder. A store that is merely dropped loses nothing: the
-    /// next one that is opened clears up behind it. Runs that are still under way count as interrupted from now on.
+    /// Closes the connections and removes this process's work folder. A store that is dropped without this loses
+    /// nothing: the next `open` cleans up. Runs that are still in progress count as interrupted from now on.
     pub async fn close(&self) {
         self.database.close_connections().await;
         if let Some(session) = &self.session {
@@ -104,7 +104,7 @@ impl Store {
     }
 }
 
-/// Runs what blocks on files or locks where it holds up nobody.
+/// Runs a function that blocks on files or locks on a thread for blocking work.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {

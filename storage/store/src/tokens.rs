@@ -8,16 +8,16 @@ use crate::error::StoreErrorKind;
 use crate::rows::{now_millis, to_signed, to_unsigned};
 use crate::{Store, StoreError};
 
-/// A token as a person sees it.
+/// A token for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TokenView {
     /// Its number.
     pub id: i64,
-    /// What it allows, by name.
+    /// The name of its scope.
     pub scope: String,
-    /// When it was made, in milliseconds since 1970.
+    /// When it was created, in milliseconds since 1970.
     pub created_at: u64,
-    /// When it ends, in milliseconds since 1970.
+    /// When it expires, in milliseconds since 1970.
     pub expires_at: Option<u64>,
     /// When it was revoked, in milliseconds since 1970.
     pub revoked_at: Option<u64>,
@@ -59,7 +59,7 @@ impl Store {
         Ok(found.into_iter().find(valid).map(|row| row.scope))
     }
 
-    /// All tokens, the first one first.
+    /// All tokens, in order.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -78,7 +78,7 @@ impl Store {
     /// Makes a token invalid from now on.
     ///
     /// # Errors
-    /// If the token does not exist or is revoked already, or the store cannot be written.
+    /// If the token does not exist or is already revoked, or the store cannot be written.
     pub async fn revoke_token(&self, id: i64) -> Result<(), StoreError> {
         let tx = self.database.begin_write().await?;
         let row = token::ActiveModel { revoked_at: Set(Some(to_signed(now_millis()))), ..Default::default() };

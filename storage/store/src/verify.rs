@@ -1,7 +1,7 @@
-//! Whether a stored content still is what it was: its BLAKE3 hash is computed again before anybody is given it.
+//! Verifies stored content: its BLAKE3 hash is recomputed before it is given out.
 //!
-//! A file that nobody has touched since its last verification is not read again. What tells is its size, its inode and
-//! both of its times; they are remembered in the database and, where that cannot be written, in this process.
+//! A file that is unchanged since its last verification is not read again. Changes are detected by its size, its inode
+//! and both of its times; they are stored in the database or, if that cannot be written, in this process.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -18,16 +18,16 @@ use crate::rows::{now_millis, to_signed, to_unsigned};
 use crate::store::run_blocking;
 use crate::{Store, StoreError};
 
-/// A file that was changed this recently, in nanoseconds, may be changed again without its times telling: how finely they
-/// are kept depends on the file system. Its verification is not remembered.
+/// A file that was changed this recently, in nanoseconds, may be changed again without a change of its times, whose
+/// resolution depends on the file system. Its verification is not stored.
 const SETTLED: i64 = 1_000_000_000;
 
-/// A file as it was when its hash was computed.
+/// The properties of a file when its hash was computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     bytes: u64,
     inode: u64,
-    /// Nanoseconds since 1970, as is the next.
+    /// Nanoseconds since 1970, like the next field.
     modified_at: i64,
     changed_at: i64,
 }
@@ -57,14 +57,14 @@ impl Stamp {
         }
     }
 
-    /// Whether a later change of the file cannot bear the same times.
+    /// Whether any later change of the file would change its times.
     fn is_settled(&self) -> bool {
         let now = i64::try_from(now_millis()).unwrap_or(i64::MAX).saturating_mul(1_000_000);
         now.saturating_sub(self.changed_at.max(self.modified_at)) > SETTLED
     }
 }
 
-/// What came of reading a file.
+/// The result of reading a file.
 struct Reading {
     hash: String,
     /// `None` if the file changed meanwhile.
@@ -72,8 +72,8 @@ struct Reading {
 }
 
 impl Store {
-    /// Whether the artifact of this hash is whole, and where it lies. It is read unless nobody has touched it since it was
-    /// verified last.
+    /// Whether the artifact with this hash is intact, and its path. The file is read unless it is unchanged since its last
+    /// verification.
     ///
     /// # Errors
     /// If the database cannot be read.
@@ -91,13 +91,13 @@ impl Store {
         self.verify_by_reading(hash, path).await
     }
 
-    /// As [`Store::verify_artifact`], and the file is read in any case.
+    /// Like [`Store::verify_artifact`], but always reads the file.
     ///
     /// # Errors
-    /// If the verification cannot be remembered.
+    /// If the verification cannot be stored.
     pub async fn verify_by_reading(&self, hash: &str, path: PathBuf) -> Result<Content, StoreError> {
         let from = path.clone();
-        // A file that cannot be read is of no more use than one that reads wrongly.
+        // A file that cannot be read counts as damaged.
         let reading = match run_blocking(move || read_and_hash(&from)).await {
             Ok(reading) => reading,
             Err(_) if !path.exists() => return Ok(missing_content()),

@@ -1,4 +1,4 @@
-//! How views are written as JSON where serde's own way does not do.
+//! JSON representations of views that differ from serde's default.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use assay_server::{RunStateName, TaskStateName};
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Serialize, Serializer};
 
-/// A float that JSON cannot hold is a string.
+/// A float; it is a string if JSON cannot represent it.
 struct Float(f64);
 
 impl Serialize for Float {

@@ -1,5 +1,6 @@
 //! Clients of other tools, unmodified, from their packages: the package `clients/python`, MLflow, TensorBoard, readers of Parquet.
 
+mod environment;
 mod export;
 mod mlflow;
 mod package;

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::Command;
 
 use assay_tests::root;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{clients_python, succeed};
-use crate::support::Home;
+use crate::support::{Home, fixture};
 
 /// Installs the package into a folder, as `pip install clients/python` does.
 fn install(folder: &Path) -> String {
@@ -71,7 +71,17 @@ fn the_programs_of_the_catalog_run() {
     let accuracies: Vec<f64> = accuracies.collect();
     assert_eq!(accuracies.len(), 6);
     assert!(accuracies.iter().all(|accuracy| (80.0..=100.0).contains(accuracy)), "{accuracies:?}");
-    let ran = home.run("compressors.yaml", &["-P", "rounds=2", "-P", "kilobytes=50"]);
-    let sizes = ran.succeeded().tasks().iter().filter_map(|task| task["metrics"]["size"].as_f64());
-    assert!(sizes.clone().count() == 15 && sizes.clone().all(|size| (1.0..90.0).contains(&size)));
+    let ran = home.run("compressors.yaml", &["-P", "samples=6", "-P", "kilobytes=50"]);
+    let measured: Vec<&Value> = ran.succeeded().tasks().iter().filter(|task| task["job"] == "time").collect();
+    assert_eq!(measured.len(), 15);
+    for task in measured {
+        let metric = |name: &str| task["metrics"][name].as_f64().unwrap();
+        assert!((1000.0..45_000.0).contains(&metric("size")) && metric("time/median") > 0.0);
+        assert_eq!(metric("time/samples"), 6.0);
+    }
+    // Measurements run alone, although the file does not say so.
+    let plan = home.output(&["plan", &fixture("compressors.yaml"), "--json"]);
+    let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+    let exclusive = |task: &&Value| task["resources"] == "cpu x1 alone";
+    assert_eq!(plan["tasks"].as_array().unwrap().iter().filter(exclusive).count(), 15, "{plan:#}");
 }

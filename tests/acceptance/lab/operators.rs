@@ -103,7 +103,7 @@ fn a_task_runs_only_where_its_label_is() {
     let ran = server.finished(&run);
     assert_eq!(ran.state(), "succeeded", "{:#}", ran.json);
     assert!(server.log(&run, "say").contains("attempt 1 on bench"), "{}", server.log(&run, "say"));
-    // A machine that is no worker node has no labels.
+    // Only worker nodes have labels.
     let file = folder.path().join("flow.yaml").display().to_string();
     let planned = Home::new().output(&["plan", &file]);
     let text = [planned.stdout, planned.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();

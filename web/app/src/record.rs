@@ -67,7 +67,10 @@ impl RunRecord {
 
     /// A note for each job whose tasks were measured on different devices: their measurements differ by more than what the job varies.
     pub fn hardware_notes(&self, kinds: &[StepKind]) -> Vec<String> {
-        let measures = |task: &&TaskView| kinds.iter().any(|kind| kind.name == task.kind && kind.measures);
+        let measures = |task: &&TaskView| {
+            let config = task.config.as_ref().unwrap_or(&serde_json::Value::Null);
+            kinds.iter().any(|kind| kind.name == task.kind && kind.measures_machine(config))
+        };
         let succeeded = |task: &&TaskView| matches!(task.state, TaskStateName::Succeeded | TaskStateName::Cached);
         let mut devices: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for task in self.tasks.iter().filter(measures).filter(succeeded) {

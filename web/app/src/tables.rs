@@ -38,12 +38,10 @@ fn is_numeric(rows: &[Vec<String>], column: usize) -> bool {
 }
 
 /// The table of results for a terminal, a row for each cell by its name; empty where there is none. Jobs with other metrics
-/// have tables of their own. A table that is wider than `width` is cut between columns, and goes on below.
+/// have separate tables, and jobs without metrics have none. A table that is wider than `width` is split between columns.
 pub fn results_text(results: &Results, width: usize) -> String {
-    if results.rows.is_empty() {
-        return String::new();
-    }
-    let tables = split_sections(results).into_iter().map(|section| {
+    let sections = split_sections(results).into_iter().filter(|section| !section.columns.is_empty());
+    let tables = sections.map(|section| {
         let label = |row: &usize| row_label(results, &results.rows[*row]);
         let cells = ("cell".to_owned(), section.rows.iter().map(label).collect());
         let mut columns: Vec<NamedColumn> = Vec::new();

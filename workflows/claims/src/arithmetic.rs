@@ -1,10 +1,10 @@
-//! Formulas of numbers alone.
+//! Formulas that contain only numbers.
 
 use assay_spec::Check;
 
 use crate::verdict::Arithmetic;
 
-/// A number as arithmetic is shown: six significant digits, without trailing zeros.
+/// Formats a number: six significant digits, without trailing zeros.
 pub(crate) fn format_number(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();
@@ -17,7 +17,7 @@ pub(crate) fn format_number(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// Works out a comparison of claimed numbers.
+/// Evaluates a comparison of claimed numbers.
 pub(crate) fn evaluate_arithmetic(check: &Check) -> Arithmetic {
     let left = check.left.constant_value();
     let text = check.text.split_whitespace().collect::<Vec<_>>().join(" ");

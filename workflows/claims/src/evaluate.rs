@@ -7,12 +7,12 @@ use assay_statistics::format::quantity;
 
 use crate::observation::{Observation, Outcome};
 
-/// The observations of a run, as formulas see them.
+/// The observations of a run, as input of formulas.
 pub(crate) struct Sample<'a> {
     pub observations: &'a [Observation<'a>],
 }
 
-/// Which replicate; `None` of a job without replicates.
+/// The number of a replicate; `None` for a job without replicates.
 pub(crate) type Replicate = Option<u32>;
 
 impl<'a> Sample<'a> {
@@ -24,7 +24,7 @@ impl<'a> Sample<'a> {
         })
     }
 
-    /// The replicates of a reference. `Err` says why they cannot be judged.
+    /// The replicates of a reference. `Err` states why they cannot be judged.
     pub fn replicates(&self, cells: &CellRef) -> Result<BTreeSet<Replicate>, String> {
         let tasks: Vec<&Observation<'_>> = self.selected_tasks(cells).collect();
         let count = |outcome| tasks.iter().filter(|task| task.outcome == outcome).count();
@@ -41,7 +41,7 @@ impl<'a> Sample<'a> {
                 ));
             }
         }
-        // The same work twice is one observation.
+        // Repeated work is one observation.
         let mut seen: BTreeMap<(Option<&str>, String), Replicate> = BTreeMap::new();
         let mut replicates = BTreeSet::new();
         for task in tasks {
@@ -57,7 +57,7 @@ impl<'a> Sample<'a> {
         Ok(replicates)
     }
 
-    /// Whether a metric has the same values in every one of some replicates.
+    /// Whether a metric has the same values in all of these replicates.
     pub fn is_constant(&self, cells: &CellRef, replicates: &[Replicate]) -> bool {
         let values = |replicate: Replicate| -> BTreeSet<(String, String, u64)> {
             let tasks = self.selected_tasks(cells).filter(|task| task.replicate == replicate);
@@ -108,7 +108,7 @@ impl<'a> Sample<'a> {
                 }
             }
         }
-        // Numbers above zero are in the order of their bits.
+        // The bits of positive numbers are ordered like the numbers.
         let mean = |values: &Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
         let points: Vec<(f64, f64)> = points.iter().map(|(x, values)| (f64::from_bits(*x), mean(values))).collect();
         match points.len() {
@@ -180,7 +180,7 @@ fn finite_metric(task: &Observation<'_>, name: &str, cells: &CellRef) -> Result<
     }
 }
 
-/// The number that stands in a name where the pattern has `*`.
+/// The number at the `*` of the pattern in a name.
 fn variable_part(pattern: &str, name: &str) -> Option<f64> {
     let (mut parts, mut found) = (name.split('/'), None);
     for wanted in pattern.split('/') {
@@ -203,7 +203,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Two points or more, above zero, with different x.
+    /// Fits a line to two or more positive points with different x.
     fn fit(points: &[(f64, f64)]) -> Line {
         let logs: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
         let n = logs.len() as f64;

@@ -1,9 +1,9 @@
-//! From a claim to what is tested: a formula, the band that its value is claimed to lie in, and the scale of its scatter.
+//! The hypothesis of a claim: a formula, the claimed band of its value, and the scale of the test.
 
 use assay_spec::{Claim, Claimed, Comparison, Formula, Operator, Tolerance};
 use assay_statistics::format::quantity;
 
-/// What is tested.
+/// A hypothesis.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Hypothesis {
     pub formula: Formula,
@@ -74,7 +74,7 @@ impl Hypothesis {
         }
     }
 
-    /// The value or an end of the band on the scale that is tested.
+    /// A value or an end of the band on the scale of the test.
     pub fn to_test_scale(&self, value: f64) -> f64 {
         match self.logarithmic {
             true if value <= 0.0 => f64::NEG_INFINITY,
@@ -83,7 +83,7 @@ impl Hypothesis {
         }
     }
 
-    /// The value that has this place on the scale that is tested.
+    /// The value at this point on the scale of the test.
     pub fn invert_test_scale(&self, value: f64) -> f64 {
         if self.logarithmic { value.exp() } else { value }
     }
@@ -92,7 +92,7 @@ impl Hypothesis {
 fn is_ratio(formula: &Formula) -> bool {
     match formula {
         Formula::Ratio(..) => true,
-        // A multiple of a ratio scatters as the ratio does.
+        // A multiple of a ratio scatters like the ratio.
         Formula::Operation(Operator::Multiply | Operator::Divide, left, right) => {
             (is_ratio(left) && right.cells().is_empty()) || (is_ratio(right) && left.cells().is_empty())
         }

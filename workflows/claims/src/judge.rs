@@ -15,19 +15,19 @@ use crate::verdict::{Arithmetic, JudgedClaim, Measurement, Verdict};
 
 /// The chance of a false verdict among all claims of a file.
 const ALPHA: f64 = 0.05;
-/// The confidence level of the intervals that are shown.
+/// The confidence level of the displayed intervals.
 pub const CLAIMS_LEVEL: f64 = 0.95;
-/// A measurement that other programs disturbed has this metric.
+/// The metric that marks a measurement as disturbed by other programs.
 const DISTURBED: &str = "load/others";
 
-/// An end of a band: the claim holds there where the mean is above the limit. For an upper end both are negated.
+/// An end of a band: the claim is true there if the mean is above the limit. For an upper end both are negated.
 #[derive(Debug, Clone, Copy)]
 struct Edge {
     estimate: MeanEstimate,
     limit: f64,
 }
 
-/// What the observations say of a hypothesis.
+/// The evidence of the observations on a hypothesis.
 enum Evidence {
     /// Nothing can be decided, for this reason.
     None { reason: String, value: Option<f64> },
@@ -37,14 +37,14 @@ enum Evidence {
     Tested { value: f64, ends: (f64, f64), edges: Vec<Edge>, n: usize, paired: bool },
 }
 
-/// A claim with what was found so far.
+/// A claim with its evidence so far.
 struct Draft {
     judged: JudgedClaim,
     hypothesis: Option<Hypothesis>,
     evidence: Option<Evidence>,
 }
 
-/// Judges the claims of a file by the tasks of one run. `missing` says why a backend is not available, and is `None` if it is.
+/// Judges the claims of a file by the tasks of one run. `missing` returns why a backend is not available, and `None` if it is.
 #[must_use]
 pub fn judge_claims(
     claims: &[Claim],
@@ -77,12 +77,12 @@ fn p_value_of(draft: &Draft) -> Option<f64> {
     }
 }
 
-/// The p-value against "the value lies outside": the mean has to pass every end.
+/// The p-value against "the value lies outside": the mean must pass every end.
 fn p_inside(edges: &[Edge]) -> f64 {
     edges.iter().map(|edge| edge.estimate.p_above(edge.limit)).fold(0.0, f64::max)
 }
 
-/// The p-value against "the value lies inside": the mean has to miss one end. Each end has 2.5 %, both together 5 %.
+/// The p-value against "the value lies inside": the mean must miss one end. Each end has 2.5 %, both together 5 %.
 fn p_outside(edges: &[Edge]) -> f64 {
     edges.iter().map(|edge| edge.estimate.p_below(edge.limit)).fold(1.0, f64::min)
 }
@@ -259,7 +259,7 @@ fn replicates_to_decide(edges: &[Edge], alpha: f64) -> Option<usize> {
     }
 }
 
-/// The evidence for a hypothesis; `Err` says why there is none.
+/// The evidence for a hypothesis; `Err` states why none exists.
 fn gather_evidence(hypothesis: &Hypothesis, sample: &Sample<'_>, exact: bool) -> Result<Evidence, String> {
     let cells = hypothesis.formula.cells();
     let mut sets: Vec<BTreeSet<Replicate>> = Vec::new();
@@ -269,7 +269,7 @@ fn gather_evidence(hypothesis: &Hypothesis, sample: &Sample<'_>, exact: bool) ->
     let Some(first) = sets.first().cloned() else { return Err("the check uses no result".to_owned()) };
     let common = sets.iter().fold(first.clone(), |common, set| &common & set);
     let all = sets.iter().fold(first, |all, set| &all | set);
-    // Comparing the common replicates alone would drop the others silently.
+    // Using only the common replicates would silently drop the others.
     if common.len() < all.len() {
         return gather_unpaired(hypothesis, sample, &sets, &cells);
     }
@@ -368,9 +368,9 @@ fn gather_unpaired(
     }
 }
 
-/// The evidence for a crossover. The crossover lies above a limit exactly if the fitted power laws have not crossed at that limit.
-/// The test is therefore of the gap between them at the limit, whose distribution is closer to normal than that of the
-/// crossover, a quotient of two fits.
+/// The evidence for a crossover. The crossover is above a limit exactly if the fitted power laws have not crossed at that limit.
+/// The test therefore uses the gap between them at the limit, whose distribution is closer to normal than that of the crossover, a
+/// quotient of two fits.
 fn gather_crossover(
     hypothesis: &Hypothesis,
     sample: &Sample<'_>,

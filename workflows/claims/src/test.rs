@@ -1,4 +1,4 @@
-//! Student's t-tests of a mean against the ends of a band, and how many replicates one would need.
+//! Student's t-tests of a mean against the ends of a band, and the number of replicates needed.
 
 use assay_statistics::distributions::{noncentral_student_cdf, student_cdf, student_quantile};
 
@@ -10,13 +10,13 @@ pub(crate) struct MeanEstimate {
     pub error: f64,
     /// Degrees of freedom.
     pub freedom: f64,
-    /// The number of replicates; for a comparison without pairs, that of the smaller side.
+    /// The number of replicates; for an unpaired comparison, that of the smaller side.
     pub replicates: f64,
 }
 
-/// The most replicates that are proposed.
+/// The maximum number of replicates that is proposed.
 const MOST_REPLICATES: usize = 1000;
-/// The chance of a decision that the proposed replicates give.
+/// The chance that the proposed replicates decide the claim.
 const POWER: f64 = 0.8;
 
 fn mean_of(values: &[f64]) -> f64 {
@@ -29,12 +29,12 @@ fn variance_of(values: &[f64]) -> f64 {
 }
 
 impl MeanEstimate {
-    /// The mean of two or more values; `None` if they do not scatter.
+    /// The mean of two or more values; `None` if they are equal.
     pub fn from_values(values: &[f64]) -> Option<MeanEstimate> {
         let n = values.len() as f64;
         let variance = variance_of(values);
         let mean = mean_of(values);
-        // Differences from rounding are not scatter.
+        // Rounding errors are not scatter.
         let scatters = variance.sqrt() > 1e-12 * mean.abs().max(f64::MIN_POSITIVE);
         scatters.then(|| MeanEstimate { mean, error: (variance / n).sqrt(), freedom: n - 1.0, replicates: n })
     }
@@ -52,13 +52,13 @@ impl MeanEstimate {
         Some(MeanEstimate { mean: mean_of(left) - mean_of(right), error, freedom, replicates: n.min(m) })
     }
 
-    /// The p-value against the statement that the mean lies on the other side of a limit: twice the one-sided one, so that it
-    /// is compared with 5 % while each side has 2.5 %.
+    /// The p-value against the mean being on the other side of a limit: twice the one-sided one, so that it is compared with
+    /// 5 % while each side has 2.5 %.
     pub fn p_above(&self, limit: f64) -> f64 {
         (2.0 * student_cdf(-(self.mean - limit) / self.error, self.freedom)).min(1.0)
     }
 
-    /// The same of a mean below the limit.
+    /// The same for a mean below the limit.
     pub fn p_below(&self, limit: f64) -> f64 {
         (2.0 * student_cdf((self.mean - limit) / self.error, self.freedom)).min(1.0)
     }
@@ -72,7 +72,7 @@ impl MeanEstimate {
     pub fn replicates_for(&self, distance: f64, alpha: f64) -> Option<usize> {
         let finds = |n: usize| {
             let scale = n as f64 / self.replicates;
-            // As many degrees of freedom for each replicate but the first as there are now.
+            // The degrees of freedom per replicate, except the first, stay the same.
             let freedom = self.freedom / (self.replicates - 1.0) * (n as f64 - 1.0);
             let critical = student_quantile(1.0 - alpha / 2.0, freedom);
             let shift = distance.abs() / self.error * scale.sqrt();

@@ -1,10 +1,10 @@
-//! The verdict on a claim, and what it rests on.
+//! The verdict on a claim, and its basis.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What the results say of a claim.
+/// The outcome of testing a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -33,7 +33,7 @@ impl Verdict {
         Verdict::NotTested,
     ];
 
-    /// As it is written for people.
+    /// Its name for people.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,22 +66,22 @@ pub struct JudgedClaim {
     pub verdict: Verdict,
     /// Why, in one sentence.
     pub reason: String,
-    /// The check as it was written.
+    /// The check as written.
     pub check: Option<String>,
     /// What was claimed, for people: `53.9 ± 10 %`, `> 0`.
     pub claimed: Option<String>,
-    /// The ends of the band that was claimed; `None` for an open end, or where nothing is measured.
+    /// The ends of the claimed band; `None` for an open end, or if nothing is measured.
     pub band: Option<(Option<f64>, Option<f64>)>,
     /// What was measured.
     pub measured: Option<Measurement>,
-    /// How often the claim would have to be repeated for a decision with a chance of 80 %, if it is undecided and the
-    /// estimate stays as it is; `None` where that is unknown or more than 1,000.
+    /// How many replicates would decide the claim with a chance of 80 %, if it is undecided and the estimate does not
+    /// change; `None` if that is unknown or more than 1,000.
     pub replicates_to_decide: Option<usize>,
-    /// How the check is smaller than the published experiment.
+    /// How the check is reduced from the published experiment.
     pub scaled: Option<String>,
     /// The comparisons of claimed numbers.
     pub arithmetic: Vec<Arithmetic>,
-    /// The tasks behind the measurement: their places in the run.
+    /// The indices of the tasks behind the measurement.
     pub tasks: Vec<usize>,
     /// The file and line of the claim.
     pub place: (String, usize),
@@ -90,7 +90,7 @@ pub struct JudgedClaim {
 /// A measured value with its test.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measurement {
-    /// The mean over the replicates; of a ratio the geometric one.
+    /// The mean over the replicates; the geometric mean for a ratio.
     pub value: f64,
     /// The lower end of the 95 % interval; `None` for a single observation.
     pub low: Option<f64>,
@@ -100,13 +100,13 @@ pub struct Measurement {
     pub unit: String,
     /// Value and interval, for people.
     pub text: String,
-    /// How many replicates.
+    /// The number of replicates.
     pub n: usize,
-    /// Whether replicates with one number were taken as pairs.
+    /// Whether replicates with the same number were compared as pairs.
     pub paired: bool,
-    /// Whether the values have no scatter, so that they are compared as they are.
+    /// Whether the values have no scatter, so that they are compared exactly.
     pub exact: bool,
-    /// The p-value of the verdict that the data point to; `None` where there is no test.
+    /// The p-value of the verdict that the data point to; `None` if there is no test.
     pub p: Option<f64>,
     /// The same, corrected for all claims of the file.
     pub p_corrected: Option<f64>,
@@ -115,7 +115,7 @@ pub struct Measurement {
 /// A comparison of claimed numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Arithmetic {
-    /// As it was written.
+    /// The comparison as written.
     pub text: String,
     /// Both sides as numbers: `75.2667 == 75.3`.
     pub shown: String,

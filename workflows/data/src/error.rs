@@ -1,12 +1,12 @@
-//! Why data cannot be read.
+//! The error of unreadable data.
 
-/// What is wrong with the data, where, and what to do about it.
+/// What is wrong with the data, where, and how to fix it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DataError {
-    /// A lower-case fragment that names the file and, where there are lines or records, the line or record.
+    /// A lower-case fragment that names the file and, if the format has them, the line or record.
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: String,
 }
 

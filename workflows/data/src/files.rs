@@ -1,7 +1,7 @@
-//! The files of a dataset as they are published: one file, a folder, or a tar archive, each of them compressed by gzip or not.
+//! The files of a published dataset: one file, a folder, or a tar archive, optionally compressed with gzip.
 //!
-//! What a file is follows from its first bytes, and not from its name: the store keeps files under their hash, and a folder as a
-//! tar archive. Nothing is unpacked but an archive that is compressed as a whole, into a scratch folder.
+//! The first bytes of a file determine its type, not its name: the store keeps files under their hash, and a folder as a tar
+//! archive. Only an archive that is compressed as a whole is unpacked, into a scratch folder.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,7 +25,7 @@ pub struct Files {
     places: BTreeMap<String, Place>,
 }
 
-/// Where the bytes of a file lie.
+/// The location of a file's bytes.
 #[derive(Debug, Clone)]
 struct Place {
     path: PathBuf,
@@ -33,7 +33,7 @@ struct Place {
     bytes: u64,
 }
 
-/// A file that was read, for the record.
+/// A file that was read, as recorded in the results.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Digest {
     /// The path within the folder or archive.
@@ -45,10 +45,10 @@ pub struct Digest {
 }
 
 impl Files {
-    /// The files at `path`, which messages call `name`. `scratch` is a folder for decompressed archives.
+    /// Opens the files at `path`, which messages call `name`. `scratch` is a folder for decompressed archives.
     ///
     /// # Errors
-    /// If there is nothing, or it is compressed in a way that is not known, or a damaged archive, or more than 64 GiB when unpacked.
+    /// If the path does not exist, has an unknown compression, is a damaged archive, or has more than 64 GiB when unpacked.
     pub fn open(path: &Path, name: &str, scratch: &Path) -> Result<Files, DataError> {
         Files::open_up_to(path, name, scratch, MOST_UNPACKED)
     }
@@ -106,7 +106,7 @@ impl Files {
         Ok(())
     }
 
-    /// What people call the whole.
+    /// The name of the dataset in messages.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -120,7 +120,7 @@ impl Files {
     /// The path of the file whose name without folders is one of `wanted`, with or without `.gz`.
     ///
     /// # Errors
-    /// If there is none, or more than one.
+    /// If no file matches, or more than one.
     pub fn find(&self, wanted: &[&str]) -> Result<&str, DataError> {
         let plain = |name: &'_ str| wanted.contains(&base(name).trim_end_matches(".gz"));
         let found: Vec<&str> = self.names().filter(|name| plain(name)).collect();
@@ -148,16 +148,16 @@ impl Files {
         if rest == 0 { shown.join(", ") } else { format!("{} and {rest} more", shown.join(", ")) }
     }
 
-    /// The size of a file as published, in bytes; 0 if there is none of this name.
+    /// The size of a file as published, in bytes; 0 if no file has this name.
     #[must_use]
     pub fn bytes(&self, name: &str) -> u64 {
         self.places.get(name).map_or(0, |place| place.bytes)
     }
 
-    /// Reads a file from its beginning, decompressed if gzip compressed it.
+    /// Reads a file from its start, decompressed if it is in gzip format.
     ///
     /// # Errors
-    /// If it is not there, or compressed in a way that is not known.
+    /// If it does not exist, or has an unknown compression.
     pub fn reader(&self, name: &str) -> Result<Box<dyn Read + Send>, DataError> {
         let Place { path, offset, bytes } = self.place(name)?;
         let start = Start::of(path, *offset, *bytes, name)?;
@@ -171,10 +171,10 @@ impl Files {
         Ok(Box::new(BufReader::new(part(path, *offset, *bytes, name)?)))
     }
 
-    /// A file as it is published, for formats that are read in places.
+    /// A file as published, for formats with random access.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If it does not exist.
     pub fn section(&self, name: &str) -> Result<Section, DataError> {
         let Place { path, offset, bytes } = self.place(name)?;
         let file = File::open(path).map_err(|error| unreadable(name, &error))?;
@@ -183,19 +183,19 @@ impl Files {
         Ok(section)
     }
 
-    /// Reads a whole file, decompressed if gzip compressed it.
+    /// Reads a whole file, decompressed if it is in gzip format.
     ///
     /// # Errors
-    /// As [`Files::reader`]; if it ends early, or has more than `most` bytes.
+    /// As [`Files::reader`]; if it is truncated, or has more than `most` bytes.
     pub fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, DataError> {
         let too_large = || DataError::new(format!("`{name}` has more than {most} bytes"), "take a part of it");
         self.read_if_small(name, most)?.ok_or_else(too_large)
     }
 
-    /// As [`Files::read`]; none if the file has more than `most` bytes.
+    /// As [`Files::read`]; `None` if the file has more than `most` bytes.
     ///
     /// # Errors
-    /// As [`Files::reader`]; if it ends early.
+    /// As [`Files::reader`]; if it is truncated.
     pub fn read_if_small(&self, name: &str, most: u64) -> Result<Option<Vec<u8>>, DataError> {
         let mut bytes = Vec::new();
         let mut reader = self.reader(name)?.take(most.saturating_add(1));
@@ -218,7 +218,7 @@ impl Files {
         })
     }
 
-    /// The file's bytes as they are published, and their hash.
+    /// The size and hash of a file's bytes as published.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -295,7 +295,7 @@ fn decompressed(path: &Path, offset: u64, bytes: u64, name: &str) -> Result<Box<
     Ok(Box::new(MultiGzDecoder::new(BufReader::with_capacity(1 << 16, part(path, offset, bytes, name)?))))
 }
 
-/// The first bytes of a file, which say what it is.
+/// The first bytes of a file, which identify its type.
 struct Start([u8; 512], usize);
 
 impl Start {
@@ -379,7 +379,7 @@ fn unwritable(path: &Path, error: &std::io::Error) -> DataError {
     DataError::new(format!("`{}` cannot be written: {error}", path.display()), "make room on the disk")
 }
 
-/// An error while reading: most often a file that ends early.
+/// A read error, usually from a truncated file.
 pub(crate) fn broken(name: &str, error: &std::io::Error) -> DataError {
     let what = match error.kind() {
         ErrorKind::UnexpectedEof => "is truncated".to_owned(),

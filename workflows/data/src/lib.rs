@@ -1,10 +1,10 @@
-//! Readers of datasets as their authors publish them, and generators of those that are published as programs. Nothing is downloaded;
-//! every reader is given a path.
+//! Readers of datasets as published by their authors, and generators of datasets that are published as programs. Nothing is
+//! downloaded; every reader receives a path.
 //!
-//! [`Files`] finds and decompresses the files of a folder or an archive. Above it is a module for each kind of data. A reader
-//! knows no model and no step: it returns what the files hold, or a [`DataError`] that names the file and the record.
+//! [`Files`] finds and decompresses the files of a folder or an archive. On top of it is a module for each kind of data. Readers do not
+//! depend on models or steps: they return the content of the files, or a [`DataError`] that names the file and the record.
 //!
-//! Invariants: no content of a file makes a reader panic, and what is not understood is refused and never left out silently.
+//! Invariants: no content of a file makes a reader panic, and content that is not understood is an error, never silently skipped.
 
 mod error;
 mod files;

@@ -8,28 +8,27 @@
 //! not connected  each of the long paths has a dot on one end
 //! ```
 //!
-//! No path comes nearer to another one than the gap between two dashes and 3.2 pixels more, so that an image has one answer: whoever
-//! starts at a dot and never jumps farther than a gap stays on its path. Both answers are equally likely, and an image of either
-//! holds the same paths. The published images are made by other code; the parameters have the published meanings.
+//! The distance between two paths is at least the gap between two dashes plus 3.2 pixels, so that an image has one answer: starting
+//! at a dot and never jumping farther than a gap, one stays on its path. Both answers are equally likely, and images of both kinds
+//! contain the same paths. The published images are made by other code; the parameters have the published meanings.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use crate::DataError;
 
-/// Paths that do not fit are drawn anew so often before the image is begun anew.
+/// How often a path that does not fit is drawn again before the image is restarted.
 const TRIES: usize = 200;
-/// Images are begun anew so often.
+/// How often an image is restarted.
 const IMAGES: usize = 2000;
-/// How much farther paths stay from each other than a gap, in pixels: the widths of two dashes, and what the grid of pixels adds to a
-/// gap.
+/// The minimum distance of paths beyond a gap, in pixels: the widths of two dashes, and what the pixel grid adds to a gap.
 const MARGIN: f64 = 3.2;
-/// How near a path may come to itself, in pixels: its dashes do not touch.
+/// The minimum distance of a path from itself, in pixels: its dashes do not touch.
 const SELF_MARGIN: f64 = 2.5;
 /// Half of the width of a dash, in pixels.
 const HALF_WIDTH: f64 = 0.75;
 
-/// What an image is made of. Lengths are in pixels.
+/// The parameters of an image. Lengths are in pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scene {
     /// Width and height of the image.
@@ -42,7 +41,7 @@ pub struct Scene {
     pub dash: f64,
     /// Distance between two dashes of a path.
     pub gap: f64,
-    /// The most that a dash turns from the one before, in degrees.
+    /// The maximum turn from one dash to the next, in degrees.
     pub bend: f64,
 }
 
@@ -61,7 +60,7 @@ type Point = (f64, f64);
 type Path = Vec<[Point; 2]>;
 
 impl Scene {
-    /// How many distractors fit on most images: 3, or 1 where two long paths fill a small one.
+    /// How many distractors fit on most images: 3, or 1 if two long paths fill a small image.
     #[must_use]
     pub fn usual_distractors(side: usize, dashes: usize) -> usize {
         if side < 64 && dashes > 9 { 1 } else { 3 }
@@ -73,7 +72,7 @@ impl Scene {
         (self.side as f64 / 42.0).clamp(1.5, 4.0)
     }
 
-    /// How near two paths may come.
+    /// The minimum distance of two paths.
     fn margin(&self) -> f64 {
         self.gap + MARGIN
     }
@@ -98,14 +97,14 @@ impl Scene {
         ))
     }
 
-    /// The two long paths, then the short ones; none if they did not fit this time.
+    /// The two long paths, then the short ones; `None` if they did not fit.
     fn place(&self, rng: &mut ChaCha8Rng) -> Option<Vec<Path>> {
         let mut taken = vec![false; self.side * self.side];
         let mut paths: Vec<Path> = Vec::new();
         for index in 0..2 + self.distractors {
             let count = if index < 2 { self.dashes } else { (self.dashes / 3).max(2) };
             let path = (0..TRIES).find_map(|_| self.path(count, &taken, rng))?;
-            // A dot may be on either end of a long path, and reaches farther than a dash.
+            // A dot may be on either end of a long path, and is wider than a dash.
             let ends = [path.first()?[0], path.last()?[1]];
             let long: Vec<Point> = paths.iter().take(2).flatten().flat_map(|dash| along(dash[0], dash[1])).collect();
             let near = |end: &Point| long.iter().any(|point| distance(*point, *end) < self.margin() + self.dot());
@@ -123,7 +122,7 @@ impl Scene {
         Some(paths)
     }
 
-    /// A path that leaves the image nowhere, and comes near to none that is there and not to itself.
+    /// A path that stays inside the image, and away from the existing paths and from itself.
     fn path(&self, count: usize, taken: &[bool], rng: &mut ChaCha8Rng) -> Option<Path> {
         let side = self.side as f64;
         let mut at = (rng.random_range(0.0..side), rng.random_range(0.0..side));
@@ -135,7 +134,7 @@ impl Scene {
                     if path.is_empty() { angle } else { angle + rng.random_range(-1.0..=1.0) * self.bend.to_radians() };
                 let from = if path.is_empty() { at } else { step(at, turned, self.gap) };
                 let to = step(from, turned, self.dash);
-                // The two dashes before may be nearer than a path to itself.
+                // The two preceding dashes may be nearer.
                 let earlier = &points[..points.len().saturating_sub(2)];
                 let fits = |point: &Point| {
                     let near = earlier.iter().flatten().any(|other| distance(*point, *other) < SELF_MARGIN);
@@ -234,7 +233,7 @@ mod tests {
         Scene { side, dashes, distractors, dash, gap: dash / 2.0, bend: 40.0 }
     }
 
-    /// The centres of the dots: the two brightest discs, found in the pixels alone.
+    /// The centres of the dots: the two brightest discs, found in the pixels only.
     fn dots(scene: &Scene, pixels: &[u8]) -> [(usize, usize); 2] {
         let side = scene.side;
         let inside = scene.dot() - 0.2;
@@ -254,8 +253,8 @@ mod tests {
         [(x, y), (other.1, other.2)]
     }
 
-    /// Follows the path from the first dot over the pixels, never jumping farther than a gap, and says whether it meets the other
-    /// dot. It shares nothing with the generator but the length of a gap.
+    /// Follows the path from the first dot over the pixels, never jumping farther than a gap, and returns whether it reaches the
+    /// other dot. It shares only the length of a gap with the generator.
     fn follow(scene: &Scene, pixels: &[u8]) -> bool {
         let side = scene.side;
         let [start, goal] = dots(scene, pixels);

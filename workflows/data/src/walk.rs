@@ -1,11 +1,11 @@
-//! The files below a folder. Sizing, hashing, storing and reading a folder share this walk, so that all see the same files.
+//! The files below a folder. Sizing, hashing, storing and reading a folder share this walk, so that all visit the same files.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use crate::DataError;
 
-/// How deep folders may lie in one another.
+/// The depth limit of nested folders.
 const DEEPEST: usize = 32;
 
 /// A file below a folder.
@@ -13,7 +13,7 @@ const DEEPEST: usize = 32;
 pub struct FoundFile {
     /// The path below the folder, with `/` between folders.
     pub name: String,
-    /// Where it lies.
+    /// Its path on this machine.
     pub path: PathBuf,
     /// Its size in bytes.
     pub bytes: u64,
@@ -22,14 +22,14 @@ pub struct FoundFile {
 /// Which files below a folder are visited.
 #[derive(Debug, Clone, Copy)]
 pub struct Walk {
-    /// Whether a file or a folder of this name is left out.
+    /// Whether a file or a folder with this name is skipped.
     pub leaves_out: fn(&str) -> bool,
-    /// Whether a link to a folder is followed. If not, it is refused, since it may lead in a circle.
+    /// Whether links to folders are followed. If not, they are refused, since they may be circular.
     pub follows_links: bool,
 }
 
 impl Walk {
-    /// The files of a dataset: hidden files and folders (`.git`) are left out. A link to a file is read as the file.
+    /// The files of a dataset: hidden files and folders (`.git`) are skipped. A link to a file is read as the file.
     pub const DATASET: Walk = Walk { leaves_out: is_hidden, follows_links: false };
 
     /// All files below `folder`. In every folder, entries are in the order of their names.
@@ -48,7 +48,7 @@ impl Walk {
     /// Calls `observe` with every file below `folder`, in the order of [`Walk::find_files`], until it breaks.
     ///
     /// # Errors
-    /// If a folder cannot be read, a name is not UTF-8, an entry is neither a file nor a folder, or folders lie too deep.
+    /// If a folder cannot be read, a name is not UTF-8, an entry is neither a file nor a folder, or folders are nested too deeply.
     pub fn visit_files(
         self,
         folder: &Path,
@@ -87,7 +87,7 @@ impl Walk {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The sorted names of a folder's entries, without those that are left out.
+    /// The sorted names of a folder's entries, without skipped ones.
     fn entry_names(self, folder: &Path) -> Result<Vec<String>, DataError> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(folder).map_err(|error| read_error(folder, &error))? {

@@ -1,10 +1,10 @@
-//! Damaged workflow files, for a bounded time: none may make the checker panic, or take much memory or time.
+//! Checks damaged workflow files for a limited time: no file may make the checker panic, or take much memory or time.
 //!
 //! ```text
 //! cargo run --release -p assay-spec --example fuzz_workflows -- [SECONDS] [SEED]
 //! ```
 //!
-//! It prints its first seed before it begins. A failure prints the seed of its file, and `fuzz_workflows 0 SEED` checks that one alone.
+//! It prints its first seed at the start. A failure prints the seed of its file, and `fuzz_workflows 0 SEED` checks only that file.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -18,11 +18,12 @@ mod fake;
 #[path = "../tests/memory/mod.rs"]
 mod memory;
 
-/// What a file may take: the largest is a few KiB. Time is far beyond what any takes, so that a busy machine is no failure.
+/// The limits of a file; the largest is a few KiB. The time limit is far beyond any measured time, so that a busy machine
+/// causes no failure.
 const MOST_BYTES: usize = 256 << 20;
 const MOST_TIME: Duration = Duration::from_secs(20);
 
-/// What is damaged.
+/// The files that are damaged.
 const FILES: &[&str] = &[
     include_str!("../tests/good/sweep.yaml"),
     include_str!("../tests/good/plain.yaml"),
@@ -31,7 +32,7 @@ const FILES: &[&str] = &[
     include_str!("../../catalog/throughput.yaml"),
 ];
 
-/// What means something to the parser, the expression language or the checker.
+/// Text with a meaning for the parser, the expression language or the checker.
 #[rustfmt::skip]
 const PIECES: &[&str] = &[
     "jobs", "params", "uses", "with", "needs", "strategy", "matrix", "include", "exclude", "each", "replicates", "name",
@@ -44,7 +45,7 @@ const PIECES: &[&str] = &[
     "017", "null", "yes", "\u{e9}", "\u{feff}", "\r\n", "\\", "#2", "=", "none", "true", "\u{202e}", "\u{0}",
 ];
 
-/// Numbers from a seed (SplitMix64; Steele, Lea and Flood, 2014).
+/// Random numbers from a seed (SplitMix64; Steele, Lea and Flood, 2014).
 struct Numbers(u64);
 
 impl Numbers {
@@ -56,7 +57,7 @@ impl Numbers {
     }
 }
 
-/// The file of a seed: a good one with some of its parts replaced, repeated, exchanged or cut.
+/// The file of a seed: a valid one with parts replaced, repeated, exchanged or cut.
 fn damaged(seed: u64) -> String {
     let mut numbers = Numbers(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
     let mut text: Vec<char> = FILES[numbers.below(FILES.len())].chars().collect();
@@ -77,7 +78,7 @@ fn damaged(seed: u64) -> String {
     text.into_iter().collect()
 }
 
-/// Checks a file and resolves what needs no outputs. Says what is wrong with that.
+/// Checks a file and resolves the tasks that need no outputs. Returns what went wrong.
 fn examine(text: &str, kinds: &[assay_spec::StepKind]) -> Result<(), String> {
     let begun = Instant::now();
     let check_all = || match check("fuzz.yaml", text, kinds, &[]) {

@@ -1,18 +1,18 @@
-//! What a task leaves behind for others: artifacts and plain values.
+//! The outputs of a task for other tasks: artifacts and plain values.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A file in the store, by content. In a resolved config it reads `{"$artifact": HASH, "name": .., "bytes": ..}`.
+/// A file in the store, by content. In a resolved config it is written as `{"$artifact": HASH, "name": .., "bytes": ..}`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArtifactRef {
     /// BLAKE3 of the content, in lower-case hexadecimal (64 digits).
     #[serde(rename = "$artifact")]
     pub hash: String,
-    /// The file's name when it was written, for people.
+    /// The file's original name, for people.
     pub name: String,
     /// The size of the content.
     pub bytes: u64,
@@ -32,7 +32,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// As an expression sees it.
+    /// The value in expressions.
     #[must_use]
     pub fn to_value(&self) -> Value {
         match self {
@@ -44,7 +44,7 @@ impl Output {
     }
 }
 
-/// Every artifact named anywhere in a resolved config, in order of hash, each once.
+/// Every artifact in a resolved config, in order of hash, without duplicates.
 #[must_use]
 pub fn artifacts_in(config: &Value) -> Vec<ArtifactRef> {
     fn walk(value: &Value, found: &mut BTreeMap<String, ArtifactRef>) {

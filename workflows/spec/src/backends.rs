@@ -1,4 +1,4 @@
-//! The backends that the tasks of a workflow ask for, including those of jobs whose tasks are not known before the run.
+//! The backends that the tasks of a workflow list, including those of jobs whose tasks are not known before the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use crate::problem::Log;
 use crate::template::{Moment, Template};
 use crate::workflow::{Resource, Workflow};
 
-/// How many combinations of matrix values are tried for one job.
+/// How many combinations of matrix values are tried per job.
 const MOST_COMBINATIONS: usize = 256;
 
 impl Workflow {
-    /// The backends that tasks ask for, including those of jobs whose tasks are not known yet, unless their names depend on
+    /// The backends that tasks list, including those of jobs whose tasks are not known yet, unless their names depend on
     /// matrix values that are results.
     #[must_use]
     pub fn backends(&self) -> BTreeSet<String> {
@@ -34,7 +34,7 @@ impl Workflow {
         backends
     }
 
-    /// The resources in one cell, as far as they can be read.
+    /// The resources in one cell, as far as they are known.
     fn resources_in(&self, template: &Template, cell: &Cell) -> Vec<Resource> {
         let matrix = minijinja::Value::from(minijinja::value::Serde(cell));
         let names = minijinja::Value::from_pairs([
@@ -75,8 +75,8 @@ impl Workflow {
         cells
     }
 
-    /// Adds the values that each axis of a job has, as far as they are known, with those of the jobs that it is derived from.
-    /// `seen` are the jobs that were looked at.
+    /// Adds the known values of each axis of a job, including the jobs that it is derived from. `seen` are the jobs that were
+    /// visited.
     fn known_values(&self, place: usize, axes: &mut BTreeMap<String, Vec<Value>>, seen: &mut BTreeSet<usize>) {
         if !seen.insert(place) {
             return;
@@ -115,7 +115,7 @@ impl Workflow {
     }
 }
 
-/// The elements of a list that depend on no result.
+/// The elements of a list that do not depend on results.
 fn known_items(node: &Node) -> Vec<Value> {
     let Data::List(items) = &node.data else { return Vec::new() };
     items.iter().filter(|item| !has_unknown(item)).map(|item| item.to_value(&Value::Null)).collect()

@@ -1,4 +1,4 @@
-//! From a file's text to a workflow, or to everything that is wrong with it.
+//! Turns the text of a file into a workflow, or into the list of all its problems.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub(crate) use expansion::{WithoutCells, cells_wait};
 
 use crate::claims::Claim;
 use crate::configs::{self, Cells};
-use crate::declared::declared_directions;
+use crate::declared::{declared_directions, declares_measurement};
 use crate::draft::{Draft, DraftJob, DraftMatrix, Reader};
 use crate::expand::{self, MAX_TASKS, Strategy, Surroundings, view};
 use crate::expression::Computed;
@@ -38,16 +38,16 @@ use crate::workflow::{DEFAULT_TIMEOUT, Job, Resource, Retry, Task, Workflow};
 /// that must have the type of the parameter's default.
 ///
 /// # Errors
-/// Everything that is wrong with the file, at once.
+/// All problems of the file.
 pub fn check(file: &str, text: &str, kinds: &[StepKind], overrides: &[(String, String)]) -> Result<Workflow, Problems> {
     check_with_files(file, text, kinds, overrides, &|_| Err("files are not read here".to_owned()))
 }
 
-/// Like [`check`], where the file may include others: `load` supplies the text of a file by its name, which is relative to
-/// the same folder as `file` is.
+/// Like [`check`], but the file may include others: `load` returns the text of a file by its name, which is relative to
+/// the same folder as `file`.
 ///
 /// # Errors
-/// Everything that is wrong with the files, at once.
+/// All problems of the files.
 pub fn check_with_files(
     file: &str,
     text: &str,
@@ -59,7 +59,7 @@ pub fn check_with_files(
     let mut log = Log::default();
     let Files { source, roots } = include::read(file, text, load, &mut log);
     let source = Arc::new(source);
-    // What is missing would be missed everywhere.
+    // Names of a missing file would be reported as unknown everywhere.
     let partial = !log.is_empty() && roots.iter().any(|root| root.get("include").is_some());
     let workflow = (!roots.is_empty() && !partial).then(|| {
         let mut reader = Reader { source: &source, log: &mut log };
@@ -82,7 +82,7 @@ pub fn check_with_files(
     }
 }
 
-/// The state of a check, between its stages.
+/// The state of a check between its stages.
 struct Checker<'a> {
     source: &'a Arc<Source>,
     draft: &'a Draft,
@@ -92,34 +92,34 @@ struct Checker<'a> {
     graph: Graph,
     /// Per job: its kind, if known.
     kinds: Vec<Option<Arc<StepKind>>>,
-    /// Per job: how others see it.
+    /// Per job: what expressions of other jobs can use.
     visible: BTreeMap<&'a str, Visible>,
-    /// Per job: its strategy without the cells and its tasks' places, if it could be expanded.
+    /// Per job: its strategy without the cells, and the indices of its tasks, if it could be expanded.
     expanded: Vec<Option<(Strategy, Vec<usize>)>>,
     /// Per job: the jobs that it waits for, if its tasks are not known before the run.
     awaited: Vec<Option<Vec<usize>>>,
-    /// The jobs without cells, each of which has one task that stands for it.
+    /// The jobs without cells, each of which has one task as a placeholder.
     stand_ins: BTreeSet<usize>,
     tasks: Vec<Task>,
-    /// What a task is to those derived from it, for the tasks that others are derived from.
+    /// The value of `each` for the tasks that others are derived from.
     views: BTreeMap<usize, minijinja::Value>,
-    /// Pairs of a task and one that it needs, so far.
+    /// The number of pairs of a task and a task that it needs.
     edges: usize,
-    /// How many values expressions may still look at.
+    /// How many values expressions may still visit.
     budget: usize,
-    /// What each parameter weighs.
+    /// The weight of each parameter.
     weights: BTreeMap<String, usize>,
-    /// The cells of all matrices so far.
+    /// The number of cells of all matrices so far.
     cells: usize,
-    /// What the tasks' matrix values weigh so far.
+    /// The weight of all matrix values of tasks so far.
     weight: usize,
 }
 
-/// How many values all expressions of a file may look at while it is checked.
+/// How many values all expressions of a file may visit while it is checked.
 const BUDGET: usize = 5_000_000;
 
 impl<'a> Checker<'a> {
-    /// A check that has no tasks yet. `kinds` are the kinds of the jobs, as far as they are known.
+    /// A check without tasks. `kinds` are the kinds of the jobs, if they are known.
     fn new(
         source: &'a Arc<Source>,
         draft: &'a Draft,
@@ -172,7 +172,7 @@ impl<'a> Checker<'a> {
         self.log.is_empty().then(|| self.finish(templates, strategies, claims)).flatten()
     }
 
-    /// Warnings: what is valid but probably not intended.
+    /// Warnings: valid input that is probably not intended.
     fn warnings(&self) -> Problems {
         let mut log = Log::default();
         let mut reader = Reader { source: self.source, log: &mut log };
@@ -190,7 +190,7 @@ impl<'a> Checker<'a> {
         Reader { source: self.source, log: self.log }
     }
 
-    /// Reports unknown names among some of a job's expressions; answers where those are.
+    /// Reports unknown names in some of a job's expressions; returns where those are.
     fn check_names(&mut self, place: usize, at: Where, computed: &[&Computed]) -> BTreeSet<crate::source::Span> {
         let job = &self.draft.jobs[place];
         let needs: BTreeSet<&str> = job.needs.iter().chain(&job.each).map(|name| name.name.as_str()).collect();
@@ -198,7 +198,7 @@ impl<'a> Checker<'a> {
         names::check(&mut Reader { source: self.source, log: self.log }, computed, &known)
     }
 
-    /// Takes from the budget what some expressions cost; `false`, with a problem, if it is spent.
+    /// Subtracts the cost of some expressions from the budget; `false`, with a problem, if it is exhausted.
     fn charge(&mut self, place: usize, cost: usize) -> bool {
         let left = self.budget.checked_sub(cost);
         self.budget = left.unwrap_or(self.budget);
@@ -225,7 +225,7 @@ impl<'a> Checker<'a> {
             && self.charge(place, cost)
     }
 
-    /// Evaluates a job's `strategy`; `None`, with problems, if its cells cannot be known.
+    /// Evaluates a job's `strategy`; `None`, with problems, if its cells cannot be computed.
     fn strategy(&mut self, place: usize) -> Option<Strategy> {
         let job = &self.draft.jobs[place];
         let names = self.globals.constants();
@@ -234,7 +234,7 @@ impl<'a> Checker<'a> {
         let surroundings = Surroundings { names: &names, moment: Moment::Check };
         let strategy = if named { expand::strategy(&mut self.reader(), job, &surroundings, left) } else { None };
         self.cells += strategy.iter().flat_map(|strategy| &strategy.cells).map(Vec::len).sum::<usize>();
-        // What is derived from others has their axes as well, which are known only with its tasks.
+        // A job that is derived from others also has their axes, which are known only with its tasks.
         if let (true, Some(visible)) = (job.each.is_empty(), self.visible.get_mut(job.name.name.as_str())) {
             let written = |matrix: &&DraftMatrix| matrix.include.is_none() && matrix.whole.is_none();
             visible.axes = match &strategy {
@@ -249,7 +249,7 @@ impl<'a> Checker<'a> {
         strategy
     }
 
-    /// Makes a job's tasks, unless something stands in the way.
+    /// Creates a job's tasks, unless a problem prevents it.
     fn expand(&mut self, place: usize, strategy: Strategy) {
         let job = &self.draft.jobs[place];
         if self.graph.all(place).any(|other| self.expanded[other].is_none()) {
@@ -287,12 +287,12 @@ impl<'a> Checker<'a> {
     fn places(&self, jobs: &[usize]) -> Vec<usize> {
         let mut places: Vec<usize> =
             jobs.iter().filter_map(|&job| self.expanded[job].as_ref()).flat_map(|(_, places)| places.clone()).collect();
-        // Also over several jobs, the first replicate of everything comes before the second.
+        // The first replicate of everything comes before the second, also across several jobs.
         places.sort_by_key(|&place| (self.tasks.get(place).and_then(|task| task.replicate), place));
         places
     }
 
-    /// Reads a job's resources, retries and timeout, once for all cells where nothing in them is computed.
+    /// Reads a job's resources, retries and timeout, once for all cells if they contain no expression.
     fn settings(&mut self, place: usize) {
         let job = &self.draft.jobs[place];
         let templates = [&job.resources, &job.retry, &job.timeout, &job.continue_on_error].map(Option::as_ref);
@@ -313,6 +313,8 @@ impl<'a> Checker<'a> {
         if !self.charge(place, cost) {
             return;
         }
+        let kind = self.kinds[place].as_ref();
+        let exclusive = kind.is_some_and(|kind| declares_measurement(kind, job.with.as_ref(), &self.globals));
         let mut known: Option<Settings> = None;
         for task in places {
             let before = self.log.count();
@@ -322,10 +324,11 @@ impl<'a> Checker<'a> {
             };
             let task = &mut self.tasks[task];
             (task.resources, task.retry, task.timeout, task.continue_on_error) = settings.clone();
+            task.resources.iter_mut().for_each(|resource| resource.exclusive |= exclusive);
             known = Some(settings);
             let new = self.log.since(before);
             if !new.is_empty() {
-                // One bad cell is enough to know.
+                // One invalid cell is sufficient.
                 if !fixed {
                     new.iter_mut().for_each(|problem| problem.message.push_str(&format!(" (in `{}`)", task.address)));
                 }
@@ -343,7 +346,7 @@ impl<'a> Checker<'a> {
         read_settings(&mut reader, &filled)
     }
 
-    /// Reports expressions of a job that mean one task of another job where there are several.
+    /// Reports expressions of a job that require a single task of another job but select several.
     fn check_choices(&mut self, place: usize, computed: &[&Computed]) {
         let Some((_, places)) = &self.expanded[place] else { return };
         let tasks = places.first().zip(places.last()).and_then(|(first, last)| self.tasks.get(*first..=*last));
@@ -351,7 +354,7 @@ impl<'a> Checker<'a> {
         select::check_outputs(&mut reader, computed, tasks.unwrap_or_default(), &self.tasks);
     }
 
-    /// Checks a job's `if`; where it waits for no result, in every cell.
+    /// Checks a job's `if`; in every cell, if it does not depend on results.
     fn check_condition(&mut self, place: usize) {
         let Some(condition) = &self.draft.jobs[place].condition else { return };
         let computed = condition.template.computed();
@@ -378,7 +381,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Checks a job's `with`, in every cell where those are known.
+    /// Checks a job's `with`, in every cell if the cells are known.
     fn check_config(&mut self, place: usize) -> Option<JobTemplate> {
         let job = &self.draft.jobs[place];
         let with = job.with.clone().unwrap_or_else(|| Template::Fixed(empty(job)));
@@ -484,7 +487,7 @@ fn visible(job: &DraftJob, kind: &Option<Arc<StepKind>>, globals: &Globals) -> V
     }
 }
 
-/// What a job without `with` has there.
+/// The empty `with` of a job that has none.
 fn empty(job: &DraftJob) -> Node {
     Node { span: job.with_span, data: Data::Map(Vec::new()), computed: false }
 }
@@ -493,7 +496,7 @@ fn is_null(with: &Template) -> bool {
     matches!(with, Template::Fixed(Node { data: Data::Scalar(Value::Null), .. }))
 }
 
-/// A file's name without its folders and its ending.
+/// A file's name without folders and extension.
 fn stem(file: &str) -> &str {
     let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
     let name = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml")).unwrap_or(name);

@@ -1,4 +1,4 @@
-//! `if:`: whether a task runs, decided when everything that it needs is over.
+//! `if:`: whether a task runs, decided when its needs have ended.
 
 use std::collections::BTreeSet;
 
@@ -13,20 +13,20 @@ use crate::results::{Conclusion, Finished, STATUS, Status};
 use crate::template::{Moment, Template};
 use crate::workflow::{TriggerRule, Workflow};
 
-/// The most characters of a condition that a reason quotes.
+/// A reason quotes at most this many characters of a condition.
 const QUOTED: usize = 120;
 
 /// A job's `if:`.
 #[derive(Debug, Clone)]
 pub(crate) struct Condition {
-    /// As it was written, for people.
+    /// The text as written, for people.
     pub text: String,
     pub template: Template,
 }
 
 impl Condition {
-    /// With a status function, the condition decides about failures itself, so that it is asked once all needs are over; with
-    /// `failure()`, once everything above is.
+    /// With a status function, the condition handles failures itself, so it is evaluated when all needs have ended; with
+    /// `failure()`, when all ancestors have ended.
     pub fn trigger(&self) -> TriggerRule {
         if self.depends_on_ancestors() {
             TriggerRule::AncestorsDone
@@ -37,7 +37,7 @@ impl Condition {
         }
     }
 
-    /// Whether it depends on how tasks ended that its task needs only indirectly.
+    /// Whether it depends on the outcomes of indirect needs.
     pub fn depends_on_ancestors(&self) -> bool {
         let computed = self.template.computed();
         computed.iter().flat_map(|computed| &computed.functions).any(|called| called.name == "failure")
@@ -55,7 +55,7 @@ impl Condition {
         self.template.computed().iter().any(of_cell)
     }
 
-    /// Whether a value of it holds; `None`, with a problem unless it is unknown, if it is not `true` or `false`.
+    /// Whether a value satisfies it; `None`, with a problem unless the value is unknown, if it is not `true` or `false`.
     pub fn verdict(&self, reader: &mut Reader<'_>, node: &Node) -> Option<bool> {
         match &node.data {
             Data::Scalar(Value::Bool(holds)) => Some(*holds),
@@ -75,7 +75,7 @@ impl Condition {
 }
 
 impl Reader<'_> {
-    /// Takes an `if:` apart: an expression with or without `${{ }}`, or `true` or `false`.
+    /// Parses an `if:`: an expression with or without `${{ }}`, or `true` or `false`.
     pub fn condition(&mut self, entry: &Entry) -> Option<Condition> {
         let node = &entry.value;
         if let Data::Scalar(Value::Bool(holds)) = &node.data {
@@ -104,19 +104,19 @@ impl Reader<'_> {
 /// The value of a condition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Why the task does not run; `None` if it does.
+    /// Why the task does not run; `None` if it runs.
     pub skipped: Option<String>,
-    /// Warnings of the evaluation, such as a cell that `best()` left out.
+    /// Warnings of the evaluation, such as a cell that `best()` excluded.
     pub warnings: Vec<String>,
 }
 
 impl Workflow {
-    /// Whether a task runs once everything that it needs is over. `finished` answers for places in [`Workflow::tasks`], `None`
-    /// where a task is not over. What follows from needs that did not succeed under [`TriggerRule::AllSuccess`] is the
-    /// caller's.
+    /// Whether a task runs once all its needs have ended. `finished` returns the result of a task by its index in
+    /// [`Workflow::tasks`], `None` if the task has not ended. The caller handles needs that did not succeed under
+    /// [`TriggerRule::AllSuccess`].
     ///
     /// # Errors
-    /// If the condition has no value; see [`ResolveError`]. `NotFinished` where it depends on what is not over.
+    /// If the condition has no value; see [`ResolveError`]. `NotFinished` if it depends on a task that has not ended.
     pub fn condition(
         &self,
         task: usize,
@@ -148,8 +148,8 @@ impl Workflow {
 }
 
 impl Needed<'_> {
-    /// The values of the status functions for this task. With `above`, failures of everything above it count, not only those
-    /// of its needs.
+    /// The values of the status functions for this task. With `above`, failures of all ancestors count, not only those of
+    /// its needs.
     pub fn status(&self, above: bool) -> Result<Status, ResolveError> {
         let tasks = &self.workflow.tasks;
         let mut status = Status { success: true, failure: false, cancelled: false };
@@ -161,7 +161,7 @@ impl Needed<'_> {
                 Conclusion::Cancelled => (status.success, status.cancelled) = (false, true),
             }
         }
-        // A failure anywhere above counts.
+        // A failure of any ancestor counts.
         let mut open: Vec<usize> = if above { self.task.needs.clone() } else { Vec::new() };
         let mut seen: BTreeSet<usize> = open.iter().copied().collect();
         while let Some(place) = open.pop() {

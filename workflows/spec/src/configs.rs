@@ -1,4 +1,4 @@
-//! Checks every job's `with:` in every cell before anything runs, as far as its values are known by then.
+//! Checks every job's `with:` in every cell before anything runs, as far as its values are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,22 +15,22 @@ use crate::source::Span;
 use crate::template::Moment;
 use crate::workflow::Task;
 
-/// What stands for an artifact that is not there yet.
+/// The placeholder for an artifact that does not exist yet.
 fn placeholder() -> Value {
     json!({"$artifact": "0".repeat(64), "name": "placeholder", "bytes": 0})
 }
 
-/// A job's tasks with what `each` is to each of them.
+/// A job's tasks, each with its value of `each`.
 pub(crate) struct Cells<'a> {
     pub tasks: Vec<(&'a Task, Option<&'a minijinja::Value>)>,
-    /// Expressions with unknown names, which were reported.
+    /// Expressions with unknown names, already reported.
     pub unknown: BTreeSet<Span>,
-    /// What each parameter weighs.
+    /// The weight of each parameter.
     pub params: &'a BTreeMap<String, usize>,
 }
 
-/// Reports what is wrong with a job's configs: what an expression did once, in the first cell where it did; what was
-/// written once. Stops when `budget`, counted in values looked at, is spent: what is left is checked when it is resolved.
+/// Reports problems of a job's configs: those caused by an expression once, in the first cell where they occur; those of literal values
+/// once. Stops when `budget`, the number of values to visit, is exhausted: the rest is checked when a task is resolved.
 pub(crate) fn check(
     reader: &mut Reader<'_>,
     job: &JobTemplate,
@@ -69,7 +69,7 @@ pub(crate) fn check(
     }
 }
 
-/// Where nothing is known of the cells: what was written literally can be checked all the same.
+/// If the cells are unknown, only literal values are checked.
 pub(crate) fn check_literals(reader: &mut Reader<'_>, job: &JobTemplate, plugins: &[PluginDeclaration]) {
     let blank = job.with.without_computed();
     for mismatch in schema::mismatches(&job.kind.schema, &blank, "`with`", job.with_span) {
@@ -103,11 +103,11 @@ fn uses_replicate(job: &JobTemplate) -> bool {
     })
 }
 
-/// What the kind's own check says, if the config is complete but for artifacts.
+/// The findings of the kind's own check, if the config is complete except for artifacts.
 fn kind_findings(job: &JobTemplate, node: &Node) -> Vec<Found> {
     let config = node.to_value(&placeholder());
     if has_unknown(node) {
-        // Where a number or a text is awaited, nothing sensible can stand in for it.
+        // If a number or a text is expected, no placeholder is valid.
         let assumed = Node::computed(&config, job.with_span);
         if !schema::mismatches(&job.kind.schema, &assumed, "`with`", job.with_span).is_empty() {
             return Vec::new();
@@ -116,7 +116,7 @@ fn kind_findings(job: &JobTemplate, node: &Node) -> Vec<Found> {
     let findings = (job.kind.check)(&config).into_iter();
     let found = findings.map(|finding| {
         let span = place_of(node, &finding.path, job.with_span);
-        // Whether other cells could be better off: something in the config is computed.
+        // Whether other cells could be valid: a value in the config is computed.
         Found { span, message: finding.message, hint: finding.hint, computed: !job.with.is_fixed() }
     });
     found.collect()
@@ -131,7 +131,7 @@ pub(crate) fn has_unknown(node: &Node) -> bool {
     }
 }
 
-/// Something wrong in one cell.
+/// A problem in one cell.
 struct Found {
     span: Span,
     message: String,

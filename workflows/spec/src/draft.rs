@@ -1,4 +1,4 @@
-//! The file as it was written: its keys are known ones and its values have the right shape, no more.
+//! The draft of a file: its keys are known and its values have the right shape, nothing more is checked.
 
 use std::collections::BTreeSet;
 
@@ -11,23 +11,23 @@ use crate::source::{Source, Span};
 use crate::suggest;
 use crate::template::Template;
 
-/// A workflow file, taken apart.
+/// A parsed workflow file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Draft {
     pub name: Option<String>,
     pub description: Option<String>,
     pub params: Vec<Entry>,
     pub jobs: Vec<DraftJob>,
-    /// With their expressions.
+    /// With unevaluated expressions.
     pub claims: Vec<Template>,
     pub plugins: Vec<PluginDeclaration>,
 }
 
-/// A job as it was written.
+/// A job as written.
 #[derive(Debug, Clone)]
 pub(crate) struct DraftJob {
     pub name: Name,
-    /// The step kind; `None` if that is missing or no text, which was reported.
+    /// The step kind; `None` if it is missing or not a text, which was reported.
     pub uses: Option<Name>,
     pub needs: Vec<Name>,
     pub each: Vec<Name>,
@@ -41,29 +41,29 @@ pub(crate) struct DraftJob {
     pub condition: Option<Condition>,
     pub continue_on_error: Option<Template>,
     pub with: Option<Template>,
-    /// What is underlined when something is missing in `with:`.
+    /// The span to underline if a key is missing in `with:`.
     pub with_span: Span,
 }
 
-/// A matrix as it was written.
+/// A matrix as written.
 #[derive(Debug, Clone)]
 pub(crate) struct DraftMatrix {
     pub span: Span,
     pub axes: Vec<(Name, Template)>,
-    /// An expression whose value is the whole matrix, in the place of all else.
+    /// An expression whose value is the whole matrix, instead of axes.
     pub whole: Option<Template>,
     pub include: Option<Template>,
     pub exclude: Option<Template>,
 }
 
 impl DraftMatrix {
-    /// The axes that are written out.
+    /// The axes that are listed explicitly.
     pub fn axis_names(&self) -> BTreeSet<String> {
         self.axes.iter().map(|(name, _)| name.name.clone()).collect()
     }
 }
 
-/// The most jobs of a file.
+/// The maximum number of jobs of a file.
 const MAX_JOBS: usize = 1_000;
 
 pub(crate) const FILE_KEYS: &[&str] = &["name", "description", "include", "params", "plugins", "jobs", "claims"];
@@ -71,7 +71,7 @@ pub(crate) const JOB_KEYS: &[&str] =
     &["uses", "with", "needs", "if", "strategy", "resources", "retry", "timeout-minutes", "continue-on-error"];
 pub(crate) const STRATEGY_KEYS: &[&str] = &["matrix", "replicates", "each", "max-parallel", "fail-fast"];
 
-/// What users of GitHub Actions may look for, and what to write here instead.
+/// Names from GitHub Actions, with their equivalents here.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("on", "nothing triggers a workflow here: `assay run FILE` does; delete the key"),
     ("env", "write constants under `params`; `uses: command` has `with: {env: {..}}` for its program"),
@@ -91,7 +91,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("timeout", "write `timeout-minutes`"),
 ];
 
-/// Takes values apart and reports what does not fit.
+/// Parses values and reports those with the wrong shape.
 pub(crate) struct Reader<'a> {
     pub source: &'a Source,
     pub log: &'a mut Log,
@@ -102,7 +102,7 @@ impl Reader<'_> {
         self.log.report(span, message, hint);
     }
 
-    /// The entries of a mapping; none, and a problem, for anything else.
+    /// The entries of a mapping; for any other value, reports a problem and returns none.
     pub fn entries<'n>(&mut self, node: &'n Node, what: &str, example: &str) -> &'n [Entry] {
         match &node.data {
             Data::Map(entries) => entries,
@@ -114,13 +114,13 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports the keys that mean nothing.
+    /// Reports unknown keys.
     pub fn known_keys(&mut self, entries: &[Entry], known: &[&str], what: &str) {
         for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
             let elsewhere = ELSEWHERE.iter().find(|(key, _)| *key == entry.key).map(|(_, hint)| (*hint).to_owned());
             let near =
                 suggest::nearest(&entry.key, known.iter().copied()).map(|name| format!("did you mean `{name}`?"));
-            // `includes` in the wrong place: neither its spelling nor its place is right.
+            // `includes` in the wrong place: both its spelling and its position are wrong.
             let meant = suggest::nearest(&entry.key, ELSEWHERE.iter().map(|(key, _)| *key));
             let moved = ELSEWHERE.iter().find(|(key, _)| Some(*key) == meant).map(|(_, hint)| (*hint).to_owned());
             let near = near.or(moved);
@@ -173,7 +173,7 @@ impl Reader<'_> {
         Template::compile(self.source, node, self.log)
     }
 
-    /// Takes a whole file apart.
+    /// Parses a whole file.
     pub fn file(&mut self, root: &Node) -> Draft {
         let mut draft = Draft::default();
         let example = "jobs: {data: {uses: prepare, with: {..}}}";
@@ -193,7 +193,7 @@ impl Reader<'_> {
         draft
     }
 
-    /// Whether there are jobs, and not too many.
+    /// Whether jobs exist, but not too many.
     pub fn check_jobs(&mut self, draft: &mut Draft, roots: &[Node]) {
         let named = |root: &Node| {
             root.get("jobs").is_some() || root.get("claims").is_some() || !matches!(root.data, Data::Map(_))
@@ -220,7 +220,7 @@ impl Reader<'_> {
         entries.to_vec()
     }
 
-    /// Reports expressions where none can be.
+    /// Reports expressions where they are not allowed.
     fn plain(&mut self, node: &Node) {
         match &node.data {
             Data::Scalar(_) if node.as_str().is_some_and(|text| text.contains("${{")) => {

@@ -1,4 +1,4 @@
-//! From jobs to tasks: the cells of each job, its replicates, and what it is derived from.
+//! Creates tasks from jobs: the cells of each job, its replicates, and the tasks that it is derived from.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,33 +14,33 @@ use crate::suggest;
 use crate::template::{Moment, Template};
 use crate::workflow::{DEFAULT_TIMEOUT, Resource, Retry, Task, TriggerRule};
 
-/// The most tasks of one workflow.
+/// The maximum number of tasks of a workflow.
 pub(crate) const MAX_TASKS: usize = 100_000;
-/// How much all tasks' matrix values may weigh together.
+/// The maximum total weight of all tasks' matrix values.
 const MAX_WEIGHT: usize = 2_000_000;
-/// The most replicates of one job.
+/// The maximum number of replicates of a job.
 const MAX_REPLICATES: u64 = 10_000;
-/// How many jobs in a row may be derived from one another.
+/// The maximum length of a chain of derived jobs.
 const MAX_LINEAGE: usize = 32;
 
-/// What a job's `strategy` says, with its expressions evaluated.
+/// A job's `strategy` with its expressions evaluated.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Strategy {
-    /// `None` where there is no matrix.
+    /// `None` if the job has no matrix.
     pub cells: Option<Vec<Cell>>,
     pub replicates: Option<u32>,
     pub max_parallel: Option<u32>,
     pub fail_fast: bool,
 }
 
-/// What the expressions of a `strategy` can use, and when.
+/// The scope of the expressions of a `strategy`, and the moment of their evaluation.
 pub(crate) struct Surroundings<'a> {
     pub names: &'a minijinja::Value,
     pub moment: Moment,
 }
 
-/// Evaluates a `strategy`. `None` if something is wrong with its cells, or if there are more than `most`. Cells that depend on
-/// results are left open before these are there.
+/// Evaluates a `strategy`. `None` if its cells have a problem, or if there are more than `most`. Cells that depend on results
+/// stay open until these are known.
 pub(crate) fn strategy(
     reader: &mut Reader<'_>,
     job: &DraftJob,
@@ -64,7 +64,7 @@ pub(crate) fn strategy(
     }
     if let Some(draft) = &job.matrix {
         let matrix = reader.matrix_values(draft, scope);
-        // An empty matrix was reported when the file was taken apart.
+        // An empty matrix was reported by the parser.
         if draft.axes.is_empty() && draft.include.is_none() && draft.whole.is_none() {
             return None;
         }
@@ -77,7 +77,7 @@ pub(crate) fn strategy(
 }
 
 impl Reader<'_> {
-    /// Fills a template in and reports what fails.
+    /// Fills in a template and reports failures.
     pub fn fill(&mut self, template: &Template, scope: &minijinja::Value, moment: Moment) -> Node {
         let mut errors = Vec::new();
         let node = template.fill(scope, moment, &mut errors);
@@ -87,7 +87,7 @@ impl Reader<'_> {
         node
     }
 
-    /// A matrix that one expression gives as a whole.
+    /// A matrix that is the value of one expression.
     fn whole_matrix(&mut self, node: &Node) -> Matrix {
         let mut matrix = Matrix::default();
         match &node.data {
@@ -160,7 +160,7 @@ impl Reader<'_> {
         }
         let mut seen = BTreeSet::new();
         for item in items {
-            // Values that depend on results are compared when these are there.
+            // Values that depend on results are compared when the results are known.
             if !crate::configs::has_unknown(item) && !seen.insert(canonical(&item.to_value(&Value::Null))) {
                 let message = format!("the axis `{name}` has {} twice", item.describe());
                 self.report(item.span, message, "keep one of them; `replicates` repeats cells".to_owned());
@@ -203,7 +203,7 @@ impl Reader<'_> {
         cells
     }
 
-    /// An `exclude` that can match nothing is a slip, unless parameters decide about it.
+    /// An `exclude` that can match nothing is a mistake, unless it depends on parameters.
     fn excluded_value(&mut self, axes: &[(String, Vec<Value>)], axis: &str, span: Span, value: &Node) {
         let Some((_, values)) = axes.iter().find(|(name, _)| name == axis) else {
             let hint = suggest::hint(axis, axes.iter().map(|(name, _)| name.as_str()), "axes");
@@ -254,7 +254,7 @@ impl Reader<'_> {
             self.report(draft.span, "no cell is left in the matrix", "exclude less of it".to_owned());
             return None;
         }
-        // Without `include` the cells differ, since the values of each axis do.
+        // Without `include`, all cells differ, since the values of each axis differ.
         if matrix.include.is_empty() {
             return Some(cells);
         }
@@ -270,7 +270,7 @@ impl Reader<'_> {
     }
 }
 
-/// A value for a message; an artifact is called what it is.
+/// A value in a message; artifacts are described.
 fn described(node: &Node) -> String {
     match node.get("$artifact") {
         Some(_) => "an artifact, which is a file".to_owned(),
@@ -278,7 +278,7 @@ fn described(node: &Node) -> String {
     }
 }
 
-/// Tells values apart as strictly as the cache does.
+/// A text that distinguishes values exactly as the cache does.
 fn canonical(value: &Value) -> String {
     let mut text = String::new();
     crate::key::write_canonical(value, &mut text);
@@ -299,8 +299,8 @@ fn address(cell: &str, replicate: Option<u32>) -> String {
     replicate.map_or_else(|| cell.to_owned(), |number| format!("{cell}#{number}"))
 }
 
-/// The tasks of the job at a place, behind those of the jobs before it, whose matrix values weigh `weight`. `needs` and the settings are
-/// still to come.
+/// The tasks of the job at this index, after those of the jobs before it; their matrix values have the weight `weight`. Their `needs`
+/// and settings are set later.
 pub(crate) fn tasks(
     reader: &mut Reader<'_>,
     (place, draft): (usize, &DraftJob),
@@ -355,7 +355,7 @@ pub(crate) fn tasks(
     (reader.log.count() == known).then_some(tasks)
 }
 
-/// What the matrix values of the tasks to come weigh.
+/// The weight of the matrix values of the new tasks.
 fn weight_of(own: &[Cell], upstream: &[Option<usize>], strategy: &Strategy, before: &[Task]) -> usize {
     let of = |cell: &Cell| 1 + cell.values().map(scalar::weight).sum::<usize>();
     let inherited: usize =
@@ -366,7 +366,7 @@ fn weight_of(own: &[Cell], upstream: &[Option<usize>], strategy: &Strategy, befo
     new.saturating_mul(replicates)
 }
 
-/// The matrix values and the replicate that come from the upstream task. `None` if they clash with the job's own.
+/// The matrix values and the replicate of the upstream task. `None` if they conflict with the job's own.
 fn inherit(
     reader: &mut Reader<'_>,
     draft: &DraftJob,
@@ -398,7 +398,7 @@ fn inherit(
     Some((matrix, parent.replicate.or(replicate)))
 }
 
-/// One task of the job at a place; its needs and settings are still to come.
+/// One task of the job at this index; its needs and settings are set later.
 pub(crate) fn task(
     (place, draft): (usize, &DraftJob),
     matrix: Cell,
@@ -431,7 +431,7 @@ pub(crate) fn lineage(each: Option<usize>, tasks: &[Task]) -> impl Iterator<Item
     std::iter::successors(each, |&place| tasks.get(place).and_then(|task| task.each))
 }
 
-/// What `each` is in an expression, as far as it is known before anything has run.
+/// The value of `each` in an expression, as far as it is known before anything has run.
 pub(crate) fn view(task: &Task, above: Option<&minijinja::Value>) -> BTreeMap<&'static str, minijinja::Value> {
     let mut view = BTreeMap::from([
         ("job", minijinja::Value::from(task.job.as_str())),

@@ -1,4 +1,4 @@
-//! Texts with expressions in them: `${{ matrix.states * 2 }}` alone keeps its type, `run-${{ replicate }}` is a text.
+//! Texts that contain expressions: a single `${{ matrix.states * 2 }}` keeps its type, `run-${{ replicate }}` is a text.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::source::{Source, Span};
 use crate::suggest;
 use crate::token::{self, Kind, Names, Step, Token};
 
-/// The longest expression, in bytes.
+/// The length limit of an expression, in bytes.
 const MAX_LENGTH: usize = 1_000;
-/// The most words in an expression, and how deep its brackets may be nested: minijinja compiles by recursion, and a
-/// thread's stack has to do.
+/// The limits of the number of tokens in an expression, and of the nesting depth of its brackets: minijinja compiles
+/// recursively, and must not exceed a thread's stack.
 const MAX_WORDS: usize = 200;
 const MAX_BRACKETS: usize = 12;
 
-/// The most expressions in one text, with the literal parts between them.
+/// The maximum number of expressions in one text, with the literal parts between them.
 const MAX_PARTS: usize = 200;
 
 /// A text with at least one expression.
@@ -50,25 +50,25 @@ pub(crate) struct Computed {
     code: Expression<'static, 'static>,
 }
 
-/// A variable with the names behind it, such as `needs.data.outputs.dataset`.
+/// A variable with its attributes, such as `needs.data.outputs.dataset`.
 #[derive(Debug, Clone)]
 pub(crate) struct Path {
     pub root: Name,
     pub steps: Vec<Name>,
-    /// Whether a step follows that is computed, as in `params[matrix.key]`.
+    /// Whether a computed attribute follows, as in `params[matrix.key]`.
     pub open: bool,
-    /// Where it is the first argument of `best(..)`: the rest of that call.
+    /// If it is the first argument of `best(..)`: the rest of that call.
     pub best: Option<Best>,
 }
 
-/// A call of `best`, behind its first argument.
+/// A call of `best`, after its first argument.
 #[derive(Debug, Clone)]
 pub(crate) struct Best {
-    /// The metric, where it is written out.
+    /// The metric, if it is a literal.
     pub metric: Option<Name>,
     /// Whether `mode` is given.
     pub mode: bool,
-    /// What is taken of the cell.
+    /// The attributes that are read from the cell.
     pub steps: Vec<Name>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct EvaluationError {
 }
 
 impl Text {
-    /// Takes a scalar apart; `None` if no expression is in it, or if what is there was refused.
+    /// Parses a scalar; `None` if it contains no valid expression.
     pub fn parse(source: &Source, node: &Node, log: &mut Log) -> Option<Text> {
         let text = node.as_str()?;
         let mut parts = Vec::new();
@@ -125,7 +125,7 @@ impl Text {
         (!refused && from > 0).then_some(Text { span: node.span, parts })
     }
 
-    /// Takes a scalar that is one expression without `${{ }}`; `None` if it was refused.
+    /// Parses a scalar that is one expression without `${{ }}`; `None` if it is invalid.
     pub fn parse_bare(source: &Source, node: &Node, log: &mut Log) -> Option<Text> {
         let text = node.as_str()?;
         let place = Place { source, node, text, offset: 0, marked: false };
@@ -138,7 +138,7 @@ impl Text {
         Some(Text { span: node.span, parts: vec![Part::Computed(Arc::new(computed))] })
     }
 
-    /// Whether one expression is all that is there; blanks around it do not count.
+    /// Whether the text is a single expression, apart from surrounding blanks.
     pub fn is_one_expression(&self) -> bool {
         let literal = |part: &&Part| matches!(part, Part::Literal(text) if !text.trim().is_empty());
         self.computed().count() == 1 && !self.parts.iter().any(|part| literal(&part))
@@ -152,7 +152,7 @@ impl Text {
         })
     }
 
-    /// The value: of whatever type if one expression is all there is (blanks around it do not count), else a text.
+    /// The value: of any type if the text is a single expression (apart from surrounding blanks), otherwise a text.
     pub fn evaluate(&self, scope: &minijinja::Value) -> Result<Value, EvaluationError> {
         let mut alone = self.parts.iter().filter(|part| !matches!(part, Part::Literal(text) if text.trim().is_empty()));
         if let (Some(Part::Computed(computed)), None) = (alone.next(), alone.next()) {
@@ -174,8 +174,8 @@ impl Text {
 }
 
 impl Computed {
-    /// How many values its evaluation may have to look at: all that its names stand for, as often as it names them.
-    /// Nothing in an expression multiplies them.
+    /// How many values its evaluation may visit: the sizes of all variables, counted once for each use. No operation in
+    /// an expression multiplies them.
     pub fn cost(&self, params: &BTreeMap<String, usize>, matrix: usize) -> usize {
         let path = |path: &Path| match (path.root.name.as_str(), path.steps.first()) {
             ("params", Some(step)) => params.get(step.name.as_str()).copied().unwrap_or(1),
@@ -210,7 +210,7 @@ impl Computed {
         convert: fn(&minijinja::Value) -> Result<T, minijinja::Error>,
     ) -> Result<T, EvaluationError> {
         let notes = scope.get_attr(NOTES).ok().and_then(|notes| notes.downcast_object::<Notes>());
-        // A missing result of an earlier expression does not explain an error of this one.
+        // A missing result of an earlier expression does not explain an error of this expression.
         let take_missing = || notes.as_ref().and_then(|notes| notes.take_missing());
         take_missing();
         let value = self.code.eval(scope.clone());
@@ -244,7 +244,7 @@ impl Computed {
 }
 
 impl Path {
-    /// As it was written, more or less.
+    /// The path as a text, approximately as written.
     pub fn text(&self) -> String {
         let steps = self.steps.iter().map(|step| format!(".{}", step.name)).collect::<String>();
         let open = if self.open { "[..]" } else { "" };
@@ -257,21 +257,21 @@ impl Path {
     }
 }
 
-/// Where an expression stands.
+/// The position of an expression.
 struct Place<'a> {
     source: &'a Source,
     node: &'a Node,
     /// The scalar's value.
     text: &'a str,
-    /// Where the expression begins in the value, behind `${{`, in bytes.
+    /// The start of the expression in the value, after `${{`, in bytes.
     offset: usize,
-    /// Whether it stands between `${{` and `}}`.
+    /// Whether it is between `${{` and `}}`.
     marked: bool,
 }
 
 impl Place<'_> {
-    /// The place of some bytes of the expression, `before` bytes behind the beginning of its `${{`; the whole scalar if it cannot
-    /// be found, as in a text with escapes.
+    /// The span of some bytes of the expression, `before` bytes after the start of its `${{`; the whole scalar if it cannot be
+    /// found, as in a text with escapes.
     fn span(&self, before: usize, from: usize, to: usize) -> Span {
         let start = if self.marked { self.offset - 3 + before } else { self.offset } + from;
         let wanted = self.text.get(start..start + (to - from)).unwrap_or_default();
@@ -282,7 +282,7 @@ impl Place<'_> {
         if self.source.slice(span) == wanted { span } else { Span { length: 3, ..self.whole_or(span) } }
     }
 
-    /// An expression over several lines is underlined where it begins; anything else that does not fit, as a whole.
+    /// An expression over several lines is underlined at its start; any other mismatch is underlined as a whole.
     fn whole_or(&self, span: Span) -> Span {
         if self.source.slice(Span { length: 3, ..span }) == "${{" { span } else { self.node.span }
     }
@@ -292,7 +292,7 @@ impl Place<'_> {
     }
 }
 
-/// How many characters of the source stand before a place of the value: escapes, folds and indentation differ.
+/// The number of source characters before a position of the value: escapes, folds and indentation differ.
 fn raw_offset(raw: &str, text: &str, start: usize) -> Option<usize> {
     let raw: Vec<char> = raw.chars().collect();
     let mut at = match raw.first()? {
@@ -306,7 +306,7 @@ fn raw_offset(raw: &str, text: &str, start: usize) -> Option<usize> {
             if folded {
                 break;
             }
-            // A quote or a backslash before the character meant, or blanks that folding took away.
+            // A quote or a backslash before the character, or blanks that were removed by folding.
             at += 1;
         }
         at += 1;
@@ -317,7 +317,7 @@ fn raw_offset(raw: &str, text: &str, start: usize) -> Option<usize> {
     Some(at)
 }
 
-/// Compiles one expression, or says what is wrong with it.
+/// Compiles one expression, or returns the problem.
 fn compile(place: &Place<'_>, text: &str, tokens: &[Token], log: &mut Log) -> Option<Computed> {
     let whole = place.span(0, 0, text.len() + if place.marked { 5 } else { 0 });
     let mut refuse = |span: Span, message: String, hint: Option<String>| {
@@ -379,7 +379,7 @@ fn compile(place: &Place<'_>, text: &str, tokens: &[Token], log: &mut Log) -> Op
     }
 }
 
-/// Signs of other languages.
+/// Operators of other languages.
 fn foreign(written: &str) -> (String, Option<String>) {
     let hint = match written.chars().next() {
         Some('&') => Some("write `and`"),

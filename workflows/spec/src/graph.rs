@@ -1,4 +1,4 @@
-//! Which job needs which, and an order in which they can run.
+//! The graph of jobs and their needs, and a topological order.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -7,18 +7,18 @@ use crate::draft::{DraftJob, Reader};
 use crate::expression::Name;
 use crate::suggest;
 
-/// The jobs' needs, as places in the file's list of jobs.
+/// The jobs' needs, as indices of the file's list of jobs.
 #[derive(Debug)]
 pub(crate) struct Graph {
     /// What `needs` lists.
     pub needs: Vec<Vec<usize>>,
     /// What `strategy.each` lists.
     pub each: Vec<Vec<usize>>,
-    /// The jobs whose needs are all known and free of circles, each behind what it needs, else as in the file.
+    /// The jobs whose needs are all known and acyclic, in topological order, otherwise in the order of the file.
     pub order: Vec<usize>,
 }
 
-/// Looks the names up, and reports unknown ones and circles.
+/// Looks up names, and reports unknown names and cycles.
 pub(crate) fn build(reader: &mut Reader<'_>, jobs: &[DraftJob]) -> Graph {
     let mut sound = vec![true; jobs.len()];
     let places: BTreeMap<&str, usize> =
@@ -62,13 +62,13 @@ pub(crate) fn build(reader: &mut Reader<'_>, jobs: &[DraftJob]) -> Graph {
 }
 
 impl Graph {
-    /// What a job waits for, through either key; a job may come twice.
+    /// The jobs that a job needs through either key, possibly with duplicates.
     pub fn all(&self, job: usize) -> impl Iterator<Item = usize> {
         self.needs[job].iter().chain(&self.each[job]).copied()
     }
 }
 
-/// Kahn's algorithm, the first in the file first; what is in a circle or behind one is not reached.
+/// Kahn's algorithm, in the order of the file; jobs in or after a cycle are not reached.
 fn order(graph: &Graph, count: usize) -> Vec<usize> {
     let mut missing: Vec<usize> = (0..count).map(|job| graph.all(job).count()).collect();
     let mut waiting = vec![Vec::new(); count];
@@ -89,8 +89,8 @@ fn order(graph: &Graph, count: usize) -> Vec<usize> {
     order
 }
 
-/// Reports each circle once. From a job that was not reached, some need that was not reached leads on, and must
-/// come back to where the walk has been.
+/// Reports each cycle once. Every job that was not reached has a need that was not reached, so the walk must return to
+/// a visited job.
 fn report_circles(reader: &mut Reader<'_>, jobs: &[DraftJob], graph: &Graph, reached: &[usize]) {
     let mut done = vec![false; jobs.len()];
     reached.iter().for_each(|&job| done[job] = true);
@@ -105,7 +105,7 @@ fn report_circles(reader: &mut Reader<'_>, jobs: &[DraftJob], graph: &Graph, rea
             }
             on_walk.insert(job, walk.len());
             walk.push(job);
-            // A neighbour that is done was either reached or belongs to a circle that is reported already.
+            // A neighbour that is done was either reached or is in a cycle that was already reported.
             next = graph.all(job).find(|&other| !done[other]);
         }
         walk.iter().for_each(|&job| done[job] = true);
@@ -113,7 +113,7 @@ fn report_circles(reader: &mut Reader<'_>, jobs: &[DraftJob], graph: &Graph, rea
 }
 
 fn report_circle(reader: &mut Reader<'_>, jobs: &[DraftJob], circle: &[usize]) {
-    // Begin with the job that stands first in the file, however the walk came in.
+    // The report starts with the first job in the file, wherever the walk entered the cycle.
     let first = circle.iter().enumerate().min_by_key(|(_, job)| **job).map_or(0, |(at, _)| at);
     let circle: Vec<&DraftJob> = circle.iter().cycle().skip(first).take(circle.len()).map(|&job| &jobs[job]).collect();
     let (Some(&job), Some(&next)) = (circle.first(), circle.get(1).or(circle.first())) else { return };

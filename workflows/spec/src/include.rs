@@ -9,39 +9,39 @@ use crate::node::{self, Data, Entry, Node};
 use crate::problem::Log;
 use crate::source::{Source, Span};
 
-/// How many files may include one another in a row.
+/// The maximum depth of nested includes.
 const MAX_DEPTH: usize = 8;
-/// The most files of one workflow.
+/// The maximum number of files of a workflow.
 const MAX_FILES: usize = 64;
-/// How many bytes all files of a workflow may have together.
+/// The limit of the total size of a workflow's files, in bytes.
 const MAX_TOTAL: usize = 4 << 20;
 
-/// Supplies the text of a file by its name, or says in a lower-case fragment why not.
+/// Returns the text of a file by its name, or the reason of a failure as a lower-case fragment.
 pub type Load<'a> = &'a dyn Fn(&str) -> Result<String, String>;
 
-/// The files of a workflow, read.
+/// The parsed files of a workflow.
 pub(crate) struct Files {
     pub source: Source,
-    /// What each file says, in the order of `source`, with the files that it includes before it.
+    /// The content of each file, in the order of `source`; included files come before the files that include them.
     pub roots: Vec<Node>,
 }
 
-/// Where reading is: what was read, and what is under way.
+/// The state of reading: the files that were read, and those that are being read.
 struct Inclusion<'a> {
     load: Load<'a>,
-    /// What was read so far, and under which names: one file has one name.
+    /// The files so far, by name: each file has a single name.
     parts: Vec<Source>,
     names: Vec<String>,
     /// Lines of all parts.
     lines: usize,
     bytes: usize,
-    /// The content of each file that could be read, in the order in which it counts.
+    /// The content of each readable file, in the order in which the files apply.
     roots: Vec<Node>,
-    /// The names of the files that include the present one, and its own.
+    /// The names of the current file and of the files that include it.
     open: Vec<String>,
 }
 
-/// Reads a file and all that it includes. What is wrong goes into `log`; the roots are those that could be read.
+/// Reads a file and all its includes. Problems are added to `log`; returns the roots of readable files.
 pub(crate) fn read(file: &str, text: &str, load: Load<'_>, log: &mut Log) -> Files {
     let (parts, names, roots, open) = Default::default();
     let mut inclusion = Inclusion { load, parts, names, lines: 0, bytes: 0, roots, open };
@@ -105,7 +105,7 @@ impl Inclusion<'_> {
     }
 }
 
-/// The names behind `include:`, with their places.
+/// The names after `include:`, with their positions.
 fn names(entry: &Entry, log: &mut Log) -> Vec<(String, Span)> {
     let items = match &entry.value.data {
         Data::List(items) => items.as_slice(),
@@ -133,7 +133,7 @@ fn beside(file: &str, written: &str) -> String {
     }
 }
 
-/// A name without `.` and, as far as possible, without `..`, so that one file has one name.
+/// A name without `.` and, if possible, without `..`, so that each file has a single name.
 fn normalized(name: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in name.split('/') {
@@ -148,8 +148,8 @@ fn normalized(name: &str) -> String {
 }
 
 impl Reader<'_> {
-    /// Takes the files of a workflow apart, and puts them together. The name and the description are those of the last one, which
-    /// is the workflow file itself.
+    /// Parses the files of a workflow and merges them. The name and the description are those of the last file, which is the
+    /// workflow file itself.
     pub fn files(&mut self, roots: &[Node]) -> Draft {
         let mut whole = Draft::default();
         let [mut params, mut jobs, mut plugins]: [BTreeMap<String, Span>; 3] = Default::default();

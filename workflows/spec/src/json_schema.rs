@@ -10,8 +10,8 @@ use crate::workflow::FAILURE_CLASSES;
 
 const NAME: &str = "^[A-Za-z_][A-Za-z0-9_-]{0,63}$";
 
-/// The JSON Schema (draft 2020-12) of a workflow file whose jobs use these kinds. Wherever the checker takes an
-/// expression in the place of a value, the schema takes a text with `${{` in it.
+/// The JSON Schema (draft 2020-12) of a workflow file whose jobs use these kinds. If the checker accepts an expression
+/// instead of a value, the schema accepts a text that contains `${{`.
 #[must_use]
 pub fn json_schema(kinds: &[StepKind]) -> Value {
     let mut definitions = settings();
@@ -187,18 +187,18 @@ fn retry() -> Value {
     })
 }
 
-/// A schema that an expression satisfies as well.
+/// A schema that also accepts an expression.
 fn computable(schema: Value) -> Value {
     let bounded = ["enum", "pattern", "minLength", "maxLength"].iter().any(|key| schema.get(key).is_some());
     let is_text = schema.get("type") == Some(&Value::from("string")) && !bounded;
-    // The tag of a variant stays as it is: by it the editor knows which variant is meant.
+    // The tag of a variant must be literal: it tells the editor which variant is meant.
     if is_text || schema.get("const").is_some() || !schema.is_object() {
         return schema;
     }
     json!({"anyOf": [schema, {"$ref": "#/$defs/expression"}]})
 }
 
-/// A kind's schema as a definition: its own definitions moved below it, and expressions allowed.
+/// A kind's schema as a definition: its own definitions are moved below it, and expressions are accepted.
 fn definition(kind: &StepKind) -> Value {
     let mut schema = normalized(&kind.schema);
     if let Value::Object(map) = &mut schema {

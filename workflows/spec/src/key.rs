@@ -1,4 +1,4 @@
-//! The cache key: one hash over everything that can change what a task computes, and nothing else.
+//! The cache key: one hash over everything that can change the result of a task, and nothing else.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::workflow::Resource;
 
 /// BLAKE3 of the canonical JSON of `{config, kind, on, replicate, version}`, in lower-case hexadecimal.
 ///
-/// `config` counts artifacts by their hash alone: a file's name is for people. `on` is what counts of what the task runs on,
-/// see [`key_resources`], and is left out where nothing does. The replicate counts as 1 where there is none, so that giving a job a
-/// second replicate does not run the first one again.
+/// Artifacts in `config` count only by their hash: a file's name is for people. `on` is the relevant part of the task's resources,
+/// see [`key_resources`], and is omitted if null. A missing replicate counts as 1, so that adding a second replicate to a job does
+/// not rerun the first one.
 pub(crate) fn cache_key(kind: &str, version: u32, config: &Value, on: &Value, replicate: Option<u32>) -> String {
     let mut text = String::from("{\"config\":");
     write_canonical(config, &mut text);
@@ -29,8 +29,13 @@ pub(crate) fn cache_key(kind: &str, version: u32, config: &Value, on: &Value, re
 /// The part of a task's resources that its cache key contains. For a measurement these are the backend, the threads, `exclusive` and
 /// the devices that `machine` lists for the backend, or for the backend on nodes with the label that the task is pinned to. For any
 /// other result it is the backend alone: its bits do not depend on the number of threads. The default, the backend `cpu` alone, is left out.
-pub(crate) fn key_resources(kind: &StepKind, resources: &[Resource], machine: &BTreeMap<String, Value>) -> Value {
-    if kind.measures {
+pub(crate) fn key_resources(
+    kind: &StepKind,
+    config: &Value,
+    resources: &[Resource],
+    machine: &BTreeMap<String, Value>,
+) -> Value {
+    if kind.measures_machine(config) {
         let one = |r: &Resource| {
             let pinned = r.label.as_ref().and_then(|label| machine.get(&labelled_backend(&r.backend, label)));
             let devices = pinned.or_else(|| machine.get(&r.backend));
@@ -116,7 +121,7 @@ mod tests {
             };
             let resources: Vec<Resource> = resources.iter().map(on).collect();
             let machine = BTreeMap::from([("cpu".to_owned(), machine)]);
-            cache_key("work", 1, &json!({}), &key_resources(&kind, &resources, &machine), None)
+            cache_key("work", 1, &json!({}), &key_resources(&kind, &json!({}), &resources, &machine), None)
         };
         let key = |measures, resources: &[(&str, u32)]| key_on(measures, resources, json!({"name": "Imagined 9000"}));
         let plain = [("cpu", 1)];
@@ -127,11 +132,19 @@ mod tests {
         assert_eq!(key(false, &[("cpu", 2)]), key(false, &plain));
         assert_ne!(key(true, &[("cpu", 2)]), key(true, &plain));
         assert_ne!(key(true, &plain), key(false, &plain));
-        // Another processor, or another number of them, makes other measurements and the same results.
+        // Another processor, or another number of processors, changes measurements but not other results.
         for other in [json!({"name": "Imagined 9001"}), json!({"name": "Imagined 9000", "count": 2})] {
             assert_ne!(key_on(true, &plain, other.clone()), key(true, &plain), "{other}");
             assert_eq!(key_on(false, &plain, other.clone()), key(false, &plain), "{other}");
         }
+        // A config may declare that its step measures.
+        let schema = json!({"properties": {"timed": {"x-declares": "measurement"}}});
+        let declaring = StepKind { schema: schema.into(), ..kind() };
+        let on = |config: Value| key_resources(&declaring, &config, &[Resource::default()], &BTreeMap::new());
+        for config in [json!({"timed": true}), json!({"timed": {"samples": 9}})] {
+            assert!(on(config.clone()).to_string().contains("exclusive"), "{config}");
+        }
+        assert_eq!((on(json!({"timed": false})), on(json!({}))), (Value::Null, Value::Null));
         // A measurement that is pinned to a label counts for the machines that have it.
         let kind = StepKind { measures: true, ..kind() };
         let machine = |bench: &str| {
@@ -139,11 +152,11 @@ mod tests {
             BTreeMap::from([("cpu".to_owned(), json!({"name": "any"})), pinned])
         };
         let pinned = [Resource { label: Some("bench-01".into()), ..Resource::default() }];
-        let on = |resources: &[Resource], bench: &str| key_resources(&kind, resources, &machine(bench));
+        let on = |resources: &[Resource], bench: &str| key_resources(&kind, &json!({}), resources, &machine(bench));
         assert_ne!(on(&pinned, "a"), on(&pinned, "b"));
         assert_ne!(on(&pinned, "a"), on(&[Resource::default()], "a"));
         assert_eq!(on(&[Resource::default()], "a"), on(&[Resource::default()], "b"));
-        // As before there was anything of it in the key.
+        // The same key as before resources were part of the key.
         assert_eq!(key(false, &plain), cache_key("work", 1, &json!({}), &Value::Null, Some(1)));
     }
 }

@@ -1,4 +1,4 @@
-//! What the spec knows of a step kind. The kinds themselves are above (`workflows/steps`), and register here.
+//! The interface of a step kind to the spec. The kinds themselves are in a higher layer (`workflows/steps`), and register here.
 
 use std::fmt;
 use std::ops::Deref;
@@ -6,28 +6,43 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-/// A step kind, as far as checking a workflow file needs it.
+/// The properties of a step kind that are needed to check a workflow file.
 #[derive(Debug, Clone)]
 pub struct StepKind {
-    /// As in `uses:`.
+    /// The name in `uses:`.
     pub name: &'static str,
-    /// Raised whenever the same config and inputs would give other results; part of the cache key.
+    /// Incremented whenever the same config and inputs would give other results; part of the cache key.
     pub version: u32,
-    /// Whether what it reports measures what it runs on: then a result counts for the same backend and threads alone.
+    /// Whether all its steps measure the machine. See [`StepKind::measures_machine`].
     pub measures: bool,
     /// One sentence, for help and for the JSON Schema.
     pub about: &'static str,
     /// JSON Schema (draft 2020-12, as schemars 1 writes it) of the `with:` block.
     pub schema: ConfigSchema,
-    /// What a finished task of this kind offers to others.
+    /// The outputs of a finished task of this kind.
     pub outputs: &'static [OutputKind],
     /// The metrics that it reports.
     pub metrics: &'static [MetricKind],
-    /// What the schema cannot say, checked on a resolved config that satisfies the schema.
+    /// Checks that the schema cannot express, for a resolved config that satisfies the schema.
     pub check: fn(&Value) -> Vec<Finding>,
 }
 
+/// What the property of a config declares with which a step measures the machine.
+pub(crate) const MEASUREMENT: &str = "measurement";
+
+/// Whether the value of a declaring property declares something.
+pub(crate) fn is_declared(value: &Value) -> bool {
+    !matches!(value, Value::Null | Value::Bool(false))
+}
+
 impl StepKind {
+    /// Whether a step with this config measures the machine, so that its result only holds for the same device, backend and threads.
+    #[must_use]
+    pub fn measures_machine(&self, config: &Value) -> bool {
+        let declared = || self.declaring_property(MEASUREMENT).and_then(|property| config.get(property));
+        self.measures || declared().is_some_and(is_declared)
+    }
+
     /// Whether a config names results beyond those of the kind: its schema has a property with `"x-declares"` and this text
     /// (`outputs`, `metrics`), whose keys are their names.
     #[must_use]
@@ -43,15 +58,15 @@ impl StepKind {
     }
 }
 
-/// The JSON Schema of a config. It is built when it is first read, which an executor never does: building those of all
-/// kinds takes a third of the time in which an executor starts.
+/// The JSON Schema of a config. It is built when it is first read, which an executor never does: building the schemas
+/// of all kinds takes a third of an executor's startup time.
 #[derive(Clone)]
 pub struct ConfigSchema(Arc<LazyLock<Value, BuildSchema>>);
 
 type BuildSchema = Box<dyn FnOnce() -> Value + Send + Sync>;
 
 impl ConfigSchema {
-    /// The schema that this function builds.
+    /// The schema returned by this function.
     pub fn from_fn(build: impl FnOnce() -> Value + Send + Sync + 'static) -> ConfigSchema {
         ConfigSchema(Arc::new(LazyLock::new(Box::new(build))))
     }
@@ -80,7 +95,7 @@ impl fmt::Debug for ConfigSchema {
 /// One output of a step kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputKind {
-    /// As in `needs.JOB.outputs.NAME`.
+    /// The name, as in `needs.JOB.outputs.NAME`.
     pub name: &'static str,
     /// One sentence.
     pub about: &'static str,
@@ -91,14 +106,14 @@ pub struct OutputKind {
 pub struct MetricKind {
     /// The name; a `*` stands for one path segment, as in `latency/*/*/median`.
     pub name: &'static str,
-    /// The unit as it is printed behind a number; empty for a ratio or a pure number.
+    /// The unit as printed after a number; empty for a ratio or a pure number.
     pub unit: &'static str,
     /// Which direction is better.
     pub better: Better,
-    /// Shown in the terminal's table and first on the pages, in this column; most metrics are not.
+    /// The column in the terminal's table and first on the pages; most metrics have none.
     pub headline: Option<&'static str>,
-    /// What an interval over replicates covers, and what it does not: a sentence that stands below the table. Empty where
-    /// nothing needs to be said.
+    /// What an interval over replicates covers, and what it does not: a sentence below the table. Empty if no explanation
+    /// is needed.
     pub covers: &'static str,
 }
 
@@ -113,13 +128,13 @@ pub enum Better {
     Neither,
 }
 
-/// Something wrong with a config beyond its schema.
+/// A problem of a config beyond its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Where in the config, as keys and indices.
+    /// The position in the config, as keys and indices.
     pub path: Vec<String>,
     /// What is wrong, in a lower-case fragment that quotes the offending value.
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: Option<String>,
 }

@@ -1,9 +1,9 @@
-//! What an expression may call, and how it is evaluated: a small part of minijinja, with bounds.
+//! The functions of expressions and their evaluation: a restricted subset of minijinja.
 //!
-//! An expression cannot loop and binds no names, so that its cost is bounded by its length, the fuel, and the sizes of
-//! what it starts from, once nothing in it can multiply sizes or work: `*` takes numbers only, `range` and `join` are bounded,
-//! `map` and `sum` take no arguments that are used once for each element, `selectattr` bounds its comparisons, and there is no
-//! `replace`.
+//! An expression has no loops and binds no names. Its cost is bounded by its length, the fuel and the sizes of its inputs,
+//! provided that nothing in it multiplies sizes or work: `*` accepts only numbers, `range` and `join` are bounded, `map` and
+//! `sum` accept no arguments that are used once per element, `selectattr` limits its comparisons, and `replace` does not
+//! exist.
 
 use std::sync::LazyLock;
 
@@ -14,24 +14,24 @@ use serde_json::Value as Json;
 use crate::node::MAX_NODES;
 use crate::results;
 
-/// Instructions that one evaluation may take.
+/// The instruction limit of one evaluation.
 const FUEL: u64 = 10_000;
-/// The longest list that `range` makes.
+/// The longest list that `range` returns.
 const MAX_RANGE: i64 = 10_000;
-/// The longest text that an expression makes, in bytes.
+/// The longest text that an expression returns, in bytes.
 pub(crate) const MAX_TEXT: usize = 64 << 10;
-/// The longest text that `map` puts in the place of a missing attribute, in bytes: it is repeated for each element.
+/// The longest text that `map` uses instead of a missing attribute, in bytes: it is repeated for each element.
 const MAX_DEFAULT: usize = 64;
-/// Comparisons that one `selectattr` may make.
+/// The maximum number of comparisons of one `selectattr`.
 const MAX_COMPARISONS: usize = 1_000_000;
-/// How deep a computed value may be nested.
+/// The maximum nesting depth of a computed value.
 const MAX_DEPTH: usize = 32;
 
-/// The filter that [`crate::token::guard_products`] puts behind factors.
+/// The filter that [`crate::token::guard_products`] appends to factors.
 pub(crate) const NUMBER: &str = "__number";
 
-/// The filters, for messages. Each is minijinja's own of that name, but for `int`, `float`, `join`,
-/// `map`, `selectattr` and `sum`, which take less, and for those that compare elements, which refuse undefined ones.
+/// The filters, for messages. Each is minijinja's filter of that name, except `int`, `float`, `join`, `map`,
+/// `selectattr` and `sum`, which accept less, and those that compare elements, which refuse undefined ones.
 pub(crate) const FILTERS: &[&str] = &[
     "abs",
     "default",
@@ -56,7 +56,7 @@ pub(crate) const FILTERS: &[&str] = &[
     "upper",
 ];
 
-/// The tests behind `is`.
+/// The tests after `is`.
 pub(crate) const TESTS: &[&str] = &[
     "defined",
     "undefined",
@@ -81,10 +81,10 @@ pub(crate) const TESTS: &[&str] = &[
 /// The functions.
 pub(crate) const FUNCTIONS: &[&str] = &["range", "best", "success", "failure", "always", "cancelled"];
 
-/// The functions that tell how the tasks ended that a task needs: for `if` alone.
+/// The functions about the outcomes of a task's needs: only for `if`.
 pub(crate) const STATUS_FUNCTIONS: &[&str] = &["success", "failure", "always", "cancelled"];
 
-/// The one environment of all expressions.
+/// The environment of all expressions.
 pub(crate) static LANGUAGE: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut language = Environment::empty();
     language.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -150,7 +150,7 @@ fn refused(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
 }
 
-/// A type of the engine, as messages call it.
+/// A type of the engine, as named in messages.
 fn called(kind: ValueKind) -> String {
     match kind {
         ValueKind::Undefined => "something undefined".into(),
@@ -164,7 +164,7 @@ fn called(kind: ValueKind) -> String {
     }
 }
 
-/// The engine's own words about operators, in the words of the other messages.
+/// The engine's messages about operators, in the terms of the other messages.
 pub(crate) fn reworded(detail: &str) -> String {
     if let Some((operator, types)) =
         detail.strip_prefix("tried to use ").and_then(|rest| rest.split_once(" operator on unsupported types "))
@@ -226,8 +226,8 @@ fn join(values: Value, separator: Option<String>, _: Kwargs, extra: Rest<Value>)
     Ok(joined)
 }
 
-/// `map('FILTER')` or `map(attribute='NAME')`. minijinja passes further arguments on to the filter, once for each element, so
-/// that `map('join', text)` would multiply the text by the list.
+/// `map('FILTER')` or `map(attribute='NAME')`. minijinja passes further arguments to the filter, once for each element, so
+/// `map('join', text)` would multiply the text by the list.
 fn map(
     state: &mut State,
     values: Value,
@@ -275,7 +275,7 @@ fn is_defined(state: &State, value: &Value) -> bool {
     !value.is_undefined()
 }
 
-/// A value that can be compared. A value that is undefined, or that stands for an error such as a metric that is not finite, is
+/// A value that can be compared. A value that is undefined, or that represents an error such as a metric that is not finite, is
 /// refused: minijinja sorts such values before or after all others.
 fn check_comparable(value: Value) -> Result<Value, Error> {
     match value.kind() {
@@ -284,10 +284,10 @@ fn check_comparable(value: Value) -> Result<Value, Error> {
     }
 }
 
-/// A value, or the error that it stands for.
+/// A value, or the error that it represents.
 fn reject_invalid(value: Value) -> Result<Value, Error> {
     match value.kind() {
-        // minijinja shows the error of an element alone.
+        // minijinja only reports the error of an element.
         ValueKind::Invalid => Value::from(vec![value]).try_iter()?.checked().next().unwrap_or(Ok(Value::UNDEFINED)),
         _ => Ok(value),
     }
@@ -315,7 +315,7 @@ fn sort(state: &State, values: Value, kwargs: Kwargs) -> Result<Value, Error> {
     filters::sort(state, values, kwargs)
 }
 
-/// minijinja's `unique`, with the same requirement.
+/// minijinja's `unique`, with the same restriction.
 fn unique(state: &State, values: Value, kwargs: Kwargs) -> Result<Value, Error> {
     check_attributes(&values, &kwargs)?;
     filters::unique(state, values, kwargs)
@@ -333,7 +333,7 @@ fn check_attributes(values: &Value, kwargs: &Kwargs) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a path of names and places leads to, such as `outputs.model` or `items.0`.
+/// The value at a path of names and indices, such as `outputs.model` or `items.0`.
 fn follow(value: &Value, path: &str) -> Result<Value, Error> {
     path.split('.').try_fold(value.clone(), |at, part| {
         reject_invalid(match part.parse::<usize>() {
@@ -343,7 +343,7 @@ fn follow(value: &Value, path: &str) -> Result<Value, Error> {
     })
 }
 
-/// A part of a mapping or list, or `default` where there is none.
+/// An element of a mapping or list, or `default` if it is missing.
 fn attribute_of(state: &State, value: &Value, attribute: &Value, default: &Value) -> Result<Value, Error> {
     let found = match attribute.as_str() {
         Some(path) => follow(value, path),
@@ -374,7 +374,7 @@ fn small_default(value: Value) -> Result<Value, Error> {
     }
 }
 
-/// The sum of numbers. minijinja takes a `start` too, and then adds texts and lists, which copies what was added so far.
+/// The sum of numbers. minijinja also accepts a `start`, and then adds texts and lists, which copies the sum for each element.
 fn sum(state: &State, values: Value, attribute: Option<&str>, kwargs: Kwargs) -> Result<Value, Error> {
     if kwargs.has("start") {
         return Err(refused("`sum` takes no `start`: add it to the sum"));
@@ -389,8 +389,8 @@ fn sum(state: &State, values: Value, attribute: Option<&str>, kwargs: Kwargs) ->
     filters::sum(state, Value::from(terms), None, None, Kwargs::from_iter::<[(&str, Value); 0]>([]))
 }
 
-/// minijinja's `selectattr`, where the test's arguments are looked at once for each element. A missing attribute is an error,
-/// except for the tests `defined` and `undefined`: every other test would be false for it.
+/// minijinja's `selectattr`, except that a missing attribute is an error for all tests but `defined` and `undefined`: any
+/// other test would be false for it. The test's arguments are visited once for each element.
 fn select_by_attribute(
     state: &mut State,
     values: Value,
@@ -442,7 +442,7 @@ fn range(first: i64, second: Option<i64>, step: Option<i64>) -> Result<Vec<i64>,
     Ok(numbers)
 }
 
-/// A single value as a part of a text.
+/// A single value as part of a text.
 pub(crate) fn text_of(value: &Value) -> Result<String, Error> {
     let json = to_json(value)?;
     match json {
@@ -457,11 +457,11 @@ pub(crate) fn text_of(value: &Value) -> Result<String, Error> {
     }
 }
 
-/// A result, out of the engine.
+/// Converts a result from the engine.
 ///
 /// # Errors
-/// For what a workflow file could not have said either: nothing defined, numbers beyond 64 bits or not finite, a
-/// value too large.
+/// For values that a workflow file could not contain either: undefined values, numbers beyond 64 bits or not finite,
+/// values that are too large.
 pub(crate) fn to_json(value: &Value) -> Result<Json, Error> {
     let mut left = (MAX_NODES, MAX_NODES * 64);
     convert(value, MAX_DEPTH, &mut left)

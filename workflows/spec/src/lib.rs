@@ -1,25 +1,25 @@
-//! The workflow file: YAML to a draft with source positions to a checked, acyclic workflow.
+//! The workflow file: from YAML to a draft with source positions to a checked, acyclic workflow.
 //!
-//! [`check`] takes a file's text and the step kinds that exist, and answers with a [`Workflow`] or with every
-//! [`Problem`] of the file at once. [`Workflow::resolve`] later fills in what only the outputs of finished tasks can
-//! tell, and computes the cache key. [`json_schema`] describes the file for editors.
+//! [`check`] takes a file's text and the available step kinds, and returns a [`Workflow`] or every [`Problem`] of the
+//! file at once. [`Workflow::resolve`] later fills in values that depend on the outputs of finished tasks, and computes
+//! the cache key. [`json_schema`] describes the file for editors.
 //!
 //! # Invariants
 //!
 //! - This crate never reads a file, a clock, the environment or the network: everything is passed in.
-//! - No text makes it panic, and none makes it take more than bounded time and memory: limits are checked before
-//!   aliases, matrices and expressions are expanded, never after.
-//! - A [`Workflow`] has no problem: its needs point to earlier tasks, its expressions use names that exist, and its
-//!   configs satisfy their kinds as far as they can be known before anything has run.
-//! - A cache key depends on what the task computes, and on nothing else: not on the order of keys, on names of files,
-//!   on other cells, or on how the value was written.
+//! - No text makes it panic, and none makes it use unbounded time or memory: limits are checked before aliases,
+//!   matrices and expressions are expanded, never after.
+//! - A [`Workflow`] has no problems: its needs refer to earlier tasks, its expressions use existing names, and its
+//!   configs satisfy their kinds as far as they are known before anything has run.
+//! - A cache key depends only on what the task computes: not on the order of keys, names of files, other cells, or the
+//!   notation of a value.
 //!
 //! # In reading order
 
 mod artifact;
 mod kind;
 
-// The text, and places in it.
+// The text, and positions in it.
 mod named_files;
 mod node;
 mod printable;
@@ -28,13 +28,13 @@ mod scalar;
 mod source;
 mod suggest;
 
-// `${{ }}`.
+// Expressions.
 mod expression;
 mod language;
 mod template;
 mod token;
 
-// From what was written to what is meant.
+// From drafts to workflows.
 mod check;
 mod claims;
 mod condition;
@@ -53,7 +53,7 @@ mod select;
 mod settings;
 mod unused;
 
-// What is meant.
+// The result.
 mod backends;
 mod files;
 mod json_schema;
@@ -69,7 +69,7 @@ pub use claims::{
     parse_formula,
 };
 pub use condition::Decision;
-pub use files::{LOCAL_FILE, LOCAL_FILES, LocalFile, MOST_BYTES};
+pub use files::{COMPANIONS, LOCAL_FILE, LOCAL_FILES, LOCAL_PYTHON, LocalFile, MOST_BYTES};
 pub use include::Load;
 pub use json_schema::json_schema;
 pub use key::labelled_backend;

@@ -1,9 +1,9 @@
-//! A matrix of values, and the cells that it stands for: GitHub Actions' rules, with typed values.
+//! A matrix of values and its cells: GitHub Actions' rules, with typed values.
 //!
 //! 1. The axes' values are combined, the last axis varying fastest.
-//! 2. Every combination that has all the values of some `exclude` entry is taken away.
-//! 3. Each `include` entry, in order, is added to every combination of step 2 of which it would not overwrite an
-//!    axis's value (it may overwrite what an earlier entry added); if there is none, it becomes a cell of its own.
+//! 2. Every combination that has all values of an `exclude` entry is removed.
+//! 3. Each `include` entry, in order, is added to every combination from step 2 in which it would not overwrite an axis
+//!    value (it may overwrite values of earlier entries); if there is no such combination, it becomes a separate cell.
 //!
 //! <https://docs.github.com/actions/reference/workflows-and-actions/workflow-syntax#jobsjob_idstrategymatrix>
 
@@ -13,15 +13,15 @@ use serde_json::Value;
 
 use crate::scalar::weight;
 
-/// The most cells of one matrix.
+/// The maximum number of cells of a matrix.
 pub(crate) const MAX_CELLS: usize = 100_000;
-/// The most comparisons that `include` and `exclude` may take.
+/// The maximum number of comparisons for `include` and `exclude`.
 pub(crate) const MAX_COMPARISONS: usize = 20_000_000;
 
 /// The values of one cell, by axis.
 pub(crate) type Cell = BTreeMap<String, Value>;
 
-/// A matrix with its values known.
+/// A matrix with known values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Matrix {
     /// In the order of the file.
@@ -31,7 +31,7 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    /// How many combinations the axes have; `None` beyond what fits a number.
+    /// The number of combinations of the axes; `None` on overflow.
     pub fn combinations(&self) -> Option<usize> {
         if self.axes.is_empty() {
             return Some(0);
@@ -39,8 +39,8 @@ impl Matrix {
         self.axes.iter().try_fold(1_usize, |product, (_, values)| product.checked_mul(values.len()))
     }
 
-    /// The cells in order; `None` if they would hold more than `most` values in all. Only for a matrix of which
-    /// [`Matrix::combinations`] is small.
+    /// The cells in order; `None` if they would contain more than `most` values in total. Only for a matrix with few
+    /// [`Matrix::combinations`].
     pub fn cells(&self, most: usize) -> Option<Vec<Cell>> {
         let widest = |values: &[Value]| values.iter().map(weight).max().unwrap_or(0);
         let one: usize = self.axes.iter().map(|(_, values)| widest(values)).sum();
@@ -111,7 +111,7 @@ mod tests {
         value.as_array().map(|cells| cells.iter().map(cell).collect()).unwrap_or_default()
     }
 
-    /// `check(matrix, cells)`: a matrix as in a file, and the cells it stands for.
+    /// `check(matrix, cells)`: a matrix as in a file, and its cells.
     fn check(matrix: Value, cells: Value) {
         let mut read = Matrix::default();
         for (key, value) in matrix.as_object().unwrap() {
@@ -162,31 +162,31 @@ mod tests {
     #[test]
     fn include_and_exclude_case_by_case() {
         let cases = [
-            // Part of the axes is enough to exclude.
+            // A subset of the axes is sufficient to exclude.
             (json!({"a": [1, 2], "b": [1, 2], "exclude": [{"a": 1}]}), json!([{"a": 2, "b": 1}, {"a": 2, "b": 2}])),
-            // All of them exclude one cell.
+            // All axes exclude one cell.
             (
                 json!({"a": [1, 2], "b": [1, 2], "exclude": [{"a": 1, "b": 2}]}),
                 json!([{"a": 1, "b": 1}, {"a": 2, "b": 1}, {"a": 2, "b": 2}]),
             ),
-            // Values are typed: the text is another value than the number.
+            // Values are typed: a text differs from the number.
             (json!({"a": [16, "16"], "exclude": [{"a": "16"}]}), json!([{"a": 16}])),
-            // What is excluded can be included again: exclude comes first.
+            // `include` can add an excluded cell: exclude comes first.
             (json!({"a": [1, 2], "exclude": [{"a": 1}], "include": [{"a": 1}]}), json!([{"a": 2}, {"a": 1}])),
             // An entry that only adds goes to every cell.
             (json!({"a": [1, 2], "include": [{"x": 0}]}), json!([{"a": 1, "x": 0}, {"a": 2, "x": 0}])),
             // An entry with values of the axes goes to the cells that have them.
             (json!({"a": [1, 2], "include": [{"a": 2, "x": 0}]}), json!([{"a": 1}, {"a": 2, "x": 0}])),
-            // One that would overwrite a value of an axis everywhere is a cell of its own.
+            // An entry that would overwrite a value of an axis everywhere is a separate cell.
             (json!({"a": [1], "include": [{"a": 3, "x": 0}]}), json!([{"a": 1}, {"a": 3, "x": 0}])),
-            // What was added may be overwritten; later entries do not extend added cells.
+            // Added values may be overwritten; later entries do not extend added cells.
             (
                 json!({"a": [1], "include": [{"x": 0}, {"x": 1}, {"a": 2}, {"a": 2, "y": 0}]}),
                 json!([{"a": 1, "x": 1}, {"a": 2}, {"a": 2, "y": 0}]),
             ),
             // Without axes, every entry is a cell.
             (json!({"include": [{"a": 1}, {"b": 2}]}), json!([{"a": 1}, {"b": 2}])),
-            // With every cell excluded, nothing is left to be extended.
+            // If every cell is excluded, there is nothing to extend.
             (json!({"a": [1], "exclude": [{"a": 1}], "include": [{"x": 0}]}), json!([{"x": 0}])),
             // Lists and mappings are values like any other.
             (json!({"m": [{"k": [1]}, {"k": [2]}], "exclude": [{"m": {"k": [2]}}]}), json!([{"m": {"k": [1]}}])),

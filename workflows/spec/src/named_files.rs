@@ -1,4 +1,4 @@
-//! The local files that a workflow names before it runs: they are uploaded together with a workflow that runs on another machine.
+//! The local files that a workflow names before it runs: they are uploaded with a workflow that runs on another machine.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ impl Workflow {
     #[must_use]
     pub fn named_files(&self, task: usize) -> Vec<LocalFile> {
         let Some((found, template)) = self.tasks.get(task).zip(self.template_of(task)) else { return Vec::new() };
-        // Expressions over missing results leave their values out; all others are filled in.
+        // Expressions over missing results remain unknown; all others are filled in.
         let finished = |_: usize| Some(Finished::without_result(Conclusion::Success));
         let needed = Needed::new(self, found, &finished);
         let Ok(scope) = needed.scope(&template.with.computed()) else { return Vec::new() };

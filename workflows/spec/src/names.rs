@@ -1,4 +1,4 @@
-//! Whether the names in expressions exist, before anything is evaluated.
+//! Checks that the names in expressions exist, before anything is evaluated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use crate::results::{metric_kind, no_direction};
 use crate::source::Span;
 use crate::suggest;
 
-/// Where an expression stands, which decides what it can use.
+/// The position of an expression, which determines the names that it can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Where {
-    /// In `strategy`, which decides what cells there are.
+    /// In `strategy`, which determines the cells.
     Strategy,
     /// In `strategy.matrix`.
     Matrix,
@@ -21,13 +21,13 @@ pub(crate) enum Where {
     Condition,
     /// In `resources`, `retry` or `timeout-minutes`, which are known before the task runs.
     Settings,
-    /// In `claims`, which belong to no job.
+    /// In `claims`, which do not belong to a job.
     Claims,
     /// In `with`.
     With,
 }
 
-/// A job as others' expressions see it.
+/// A job as seen by expressions of other jobs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Visible {
     /// `None` if its kind is unknown.
@@ -37,13 +37,13 @@ pub(crate) struct Visible {
     /// The better directions of the metrics that its config declares; `None` if they are not known before the run.
     pub directions: Option<BTreeMap<String, Better>>,
     pub kind: String,
-    /// Every axis that some cell of it has; `None` if its cells are unknown.
+    /// Every axis of its cells; `None` if its cells are unknown.
     pub axes: Option<BTreeSet<String>>,
     /// The jobs that it is derived from.
     pub each: Vec<String>,
 }
 
-/// The names that there are for the expressions of one job.
+/// The names that the expressions of one job can use.
 pub(crate) struct Known<'a> {
     pub place: Where,
     pub job: &'a str,
@@ -60,7 +60,7 @@ const HYPHEN: &str = "a name with a hyphen is written";
 
 type Answer = Result<(), (Span, String, Option<String>)>;
 
-/// Reports the unknown names of some expressions; answers where the expressions are that have any.
+/// Reports the unknown names of some expressions; returns the positions of expressions with unknown names.
 pub(crate) fn check(reader: &mut Reader<'_>, computed: &[&Computed], known: &Known<'_>) -> BTreeSet<Span> {
     let mut wrong = BTreeSet::new();
     for computed in computed {
@@ -71,7 +71,7 @@ pub(crate) fn check(reader: &mut Reader<'_>, computed: &[&Computed], known: &Kno
                 reader.report(function.span, message, "write `if:` beside `uses:`".to_owned());
             }
         }
-        // `params.learning-rate` is a difference of two names, and only its first one is worth a message.
+        // `params.learning-rate` is a difference of two names; only the first one is reported.
         let mut minus: Option<Span> = None;
         for path in &computed.paths {
             let Err((span, message, hint)) = known.path(path) else { continue };
@@ -275,7 +275,7 @@ impl Known<'_> {
                 "matrix" => {
                     let rest = path.steps.get(at + 1..).unwrap_or_default();
                     let mut answers = jobs.iter().map(|job| self.matrix(path, job, rest));
-                    // One of several jobs may have the axis alone; its absence elsewhere shows in the cells.
+                    // It is sufficient that one of several jobs has the axis; if others lack it, this is found in the cells.
                     return if answers.clone().any(|answer| answer.is_ok()) {
                         Ok(())
                     } else {
@@ -295,7 +295,7 @@ fn underived(root: &Name, what: &str) -> (Span, String, Option<String>) {
     (root.span, format!("`{what}` stands for nothing: there is no `strategy.each`"), Some(hint))
 }
 
-/// What is wrong with a step that must be one of a few words.
+/// The problem of a step that must be one of a few words.
 fn member(steps: &[Name], at: usize, what: &str, members: &[&str]) -> (Span, String, Option<String>) {
     match (steps.get(at), steps.last()) {
         (Some(step), _) => {
@@ -345,7 +345,7 @@ fn metrics(root: &Name, step: Option<&Name>, open: bool, visible: &Visible, job:
 
 fn unknown_metric(step: &Name, known: &[MetricKind], visible: &Visible, job: &str) -> (Span, String, Option<String>) {
     let names = known.iter().map(|kind| kind.name);
-    // `metrics.valid/accuracy` is a quotient, and only its first name is looked up.
+    // `metrics.valid/accuracy` is a quotient; only its first name is looked up.
     let divided =
         names.clone().find(|name| name.strip_prefix(step.name.as_str()).is_some_and(|rest| rest.starts_with('/')));
     let hint = match divided {
@@ -360,7 +360,7 @@ fn unknown_metric(step: &Name, known: &[MetricKind], visible: &Visible, job: &st
     (step.span, format!("the job `{job}` has no metric `{written}`"), hint)
 }
 
-/// The known name with a hyphen of which the expression language took the first part alone.
+/// The known name with a hyphen whose first part was parsed as the name.
 fn hyphenated<'k>(part: &str, mut known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     known.find(|name| name.strip_prefix(part).is_some_and(|rest| rest.starts_with('-')))
 }

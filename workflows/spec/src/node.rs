@@ -1,8 +1,8 @@
-//! YAML as a tree in which every value knows its place in the file.
+//! YAML as a tree in which every value has its position in the file.
 //!
-//! YAML 1.2 with its core schema, less what is dangerous or surprising in a file that people write: merge keys, tags
-//! other than `!!str`, numbers with leading zeros, several documents. Anchors and aliases work, within a budget that is
-//! checked before an alias is expanded: nested aliases cannot grow beyond it.
+//! YAML 1.2 with its core schema, without features that are dangerous or surprising: merge keys, tags other than
+//! `!!str`, numbers with leading zeros, several documents. Anchors and aliases work, within a budget that is checked
+//! before an alias is expanded: nested aliases cannot exceed it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,26 +13,26 @@ use crate::problem::{Complaint, Log};
 use crate::scalar;
 use crate::source::{Source, Span};
 
-/// The largest file, in bytes.
+/// The size limit of a file, in bytes.
 pub(crate) const MAX_BYTES: usize = 1 << 20;
-/// The most values in a file, aliases expanded.
+/// The maximum number of values in a file, with aliases expanded.
 pub(crate) const MAX_NODES: usize = 100_000;
-/// The most text in a file, aliases expanded, in bytes.
+/// The limit of all text in a file, with aliases expanded, in bytes.
 const MAX_TEXT: usize = 4 << 20;
-/// The longest single text, in bytes.
+/// The length limit of a single text, in bytes.
 const MAX_SCALAR: usize = 64 << 10;
-/// How deep values may be nested.
+/// The maximum nesting depth of values.
 const MAX_DEPTH: usize = 64;
-/// How many brackets may be open at once. The scanner's own work grows with the square of it.
+/// The maximum number of open brackets. The scanner's time is quadratic in this number.
 const MAX_BRACKETS: usize = 256;
 
-/// A value with its place.
+/// A value with its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Node {
-    /// Where it was written. What an expression made stands where the expression does.
+    /// The position in the file. The result of an expression has the position of the expression.
     pub span: Span,
     pub data: Data,
-    /// Whether an expression made it.
+    /// Whether it is the result of an expression.
     pub computed: bool,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum Data {
     Scalar(Value),
     List(Vec<Node>),
     Map(Vec<Entry>),
-    /// What an expression will make once other tasks have run.
+    /// The result of an expression that depends on other tasks.
     Unknown,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Entry {
 }
 
 impl Node {
-    /// The entry of a map; `None` in anything else.
+    /// The entry of a map with this key; `None` for any other value.
     pub fn get(&self, key: &str) -> Option<&Entry> {
         match &self.data {
             Data::Map(entries) => entries.iter().find(|entry| entry.key == key),
@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    /// Without the places. [`Data::Unknown`] becomes what `unknown` says.
+    /// The value without positions. [`Data::Unknown`] becomes `unknown`.
     pub fn to_value(&self, unknown: &Value) -> Value {
         match &self.data {
             Data::Scalar(value) => value.clone(),
@@ -82,7 +82,7 @@ impl Node {
         }
     }
 
-    /// A computed value, at the place of its expression.
+    /// A computed value, at the position of its expression.
     pub fn computed(value: &Value, span: Span) -> Node {
         let data = match value {
             Value::Array(items) => Data::List(items.iter().map(|item| Node::computed(item, span)).collect()),
@@ -96,7 +96,7 @@ impl Node {
         Node { span, data, computed: true }
     }
 
-    /// Moves it so many lines further down.
+    /// Moves it down by this many lines.
     pub fn shift(&mut self, lines: usize) {
         self.span.line += lines;
         match &mut self.data {
@@ -111,7 +111,7 @@ impl Node {
         }
     }
 
-    /// As a message calls it.
+    /// Its name in messages.
     pub fn describe(&self) -> String {
         match &self.data {
             Data::Scalar(value) => scalar::describe(value),
@@ -123,7 +123,7 @@ impl Node {
     }
 }
 
-/// Reads a file. What is wrong goes into `log`; `None` if nothing can be made of it at all.
+/// Reads a file. Problems are added to `log`; `None` if the file cannot be parsed at all.
 pub(crate) fn parse(source: &Source, log: &mut Log) -> Option<Node> {
     if let Err(problem) = refuse_at_sight(source) {
         log.add(*problem);
@@ -148,7 +148,7 @@ pub(crate) fn parse(source: &Source, log: &mut Log) -> Option<Node> {
     }
 }
 
-/// Limits that hold before anything is parsed.
+/// Limits that are checked before parsing.
 fn refuse_at_sight(source: &Source) -> Result<(), Box<Complaint>> {
     let text = source.text();
     if text.len() > MAX_BYTES {
@@ -177,7 +177,7 @@ fn complaint(span: Span, message: &str, hint: Option<&str>) -> Box<Complaint> {
     Box::new(Complaint { span, message: message.to_owned(), hint: hint.map(str::to_owned) })
 }
 
-/// A finished anchored value: what an alias stands for, and what it costs.
+/// A finished anchored value: the value of an alias, and its cost.
 struct Anchored {
     node: Node,
     nodes: usize,
@@ -192,11 +192,11 @@ struct Reader<'a, 'p> {
     anchors: BTreeMap<usize, Anchored>,
     /// Anchors whose values are not finished.
     open: BTreeSet<usize>,
-    /// Values so far, aliases expanded.
+    /// The number of values so far, with aliases expanded.
     nodes: usize,
-    /// Values kept for aliases so far.
+    /// The number of values stored for aliases so far.
     kept: usize,
-    /// Bytes of text so far, aliases expanded.
+    /// Bytes of text so far, with aliases expanded.
     text: usize,
 }
 
@@ -221,7 +221,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// Nothing but the end may follow the first document.
+    /// Only the end may follow the first document.
     fn end(&mut self) -> Fatal<()> {
         loop {
             let (event, span) = self.next()?;
@@ -273,7 +273,7 @@ impl<'a> Reader<'a, '_> {
             self.open.remove(&anchor);
             let (nodes, text) = (self.nodes - before.0, self.text - before.1);
             let depth = depth_of(&node);
-            // Anchors within anchors keep a copy each, so that these count as well.
+            // Nested anchors store a copy each, so these copies count too.
             self.kept = self.kept.saturating_add(nodes);
             if self.kept > MAX_NODES {
                 let message = format!("the values behind anchors are more than {MAX_NODES} in all");
@@ -319,7 +319,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// A key; `None` if it was refused.
+    /// A key; `None` if it is invalid.
     fn key(&mut self, event: Event<'a>, span: Span, depth: usize) -> Fatal<Option<String>> {
         let Event::Scalar(text, style, anchor, tag) = event else {
             self.node(event, span, depth)?;
@@ -373,7 +373,7 @@ impl<'a> Reader<'a, '_> {
             return Err(self.fatal(span, "this alias has no anchor", None));
         };
         let (nodes, text, below) = (known.nodes, known.text, known.depth);
-        // Before the copy is made: what does not fit is never built.
+        // Before the copy is made: a value that exceeds the budget is never built.
         self.charge(nodes.saturating_sub(1), text, span)?;
         if depth + below > MAX_DEPTH {
             let message = format!("with this alias values are nested more than {MAX_DEPTH} deep");
@@ -382,7 +382,7 @@ impl<'a> Reader<'a, '_> {
         self.anchors.get(&anchor).map(|known| known.node.clone()).ok_or_else(|| self.fatal(span, "no anchor", None))
     }
 
-    /// Counts what is about to be built.
+    /// Counts values before they are built.
     fn charge(&mut self, nodes: usize, text: usize, span: Span) -> Fatal<()> {
         self.nodes = self.nodes.saturating_add(nodes);
         self.text = self.text.saturating_add(text);
@@ -393,7 +393,7 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
-    /// What a message underlines of a list or mapping: all of it on one line between brackets, else where it begins.
+    /// The span that a message underlines for a list or mapping: all of it if it is in brackets on one line, otherwise its start.
     fn container_span(&self, start: Span, end: Span, first: Option<Span>) -> Span {
         if self.source.slice(Span { length: 1, ..start }).starts_with(['[', '{']) {
             return if start.line == end.line { start.to(end) } else { Span { length: 1, ..start } };
@@ -417,14 +417,14 @@ impl<'a> Reader<'a, '_> {
         complaint(span, message, hint)
     }
 
-    /// The parser's own words, translated where it is known what people did.
+    /// The parser's message, rephrased for common mistakes.
     fn syntax(&self, error: &ScanError) -> Box<Complaint> {
         let mark = error.marker();
         let mut span = Span { line: mark.line().max(1), column: mark.col() + 1, length: 1 };
         let info = error.info();
         let said = |part: &str| info.contains(part);
         let (message, hint) = if said("tabs disallowed") || said("a tab") || said("tab cannot") {
-            // The scanner has passed it already.
+            // The scanner has already passed it.
             let (line, _) = self.source.window(span.line, 0, 160);
             let before = line.chars().position(|c| c == '\t');
             span.column = before.map_or(span.column, |at| at + 1);

@@ -1,4 +1,4 @@
-//! Parameters: the file's defaults, and what the command line puts in their place.
+//! Parameters: the file's defaults, and overrides from the command line.
 
 use serde_json::{Map, Value};
 
@@ -9,11 +9,11 @@ use crate::scalar;
 use crate::source::{Source, Span};
 use crate::suggest;
 
-/// The overrides that a JSON or YAML file of parameters says, as names and texts for [`check`](crate::check): a mapping within a
-/// mapping names its parts, such as `model.dim`, so that what it does not mention keeps its default.
+/// The overrides in a JSON or YAML file of parameters, as names and texts for [`check`](crate::check): a nested mapping names
+/// its parts, such as `model.dim`, so that other parts keep their defaults.
 ///
 /// # Errors
-/// Everything that is wrong with the file.
+/// All problems of the file.
 pub fn read_overrides(file: &str, text: &str) -> Result<Vec<(String, String)>, Problems> {
     let (source, mut log) = (Source::new(file, text), Log::default());
     let root = node::parse(&source, &mut log);
@@ -26,7 +26,7 @@ pub fn read_overrides(file: &str, text: &str) -> Result<Vec<(String, String)>, P
     if log.is_empty() { Ok(overrides) } else { Err(log.into_problems(&source)) }
 }
 
-/// The leaves of an entry, each by its path.
+/// The leaves of an entry, each with its path.
 fn flatten(path: &str, entry: &Entry, overrides: &mut Vec<(String, String)>) {
     match &entry.value.data {
         Data::Map(entries) if !entries.is_empty() => {
@@ -40,7 +40,7 @@ fn flatten(path: &str, entry: &Entry, overrides: &mut Vec<(String, String)>) {
     }
 }
 
-/// Where an override leads: to a parameter, or to a part of one that is a mapping. The rest of the path below it.
+/// The target of an override: a parameter, or a part of one that is a mapping. Returns the rest of the path below it.
 fn find<'a, 'p>(entries: &'a [Entry], path: &'p str) -> Option<(&'a Entry, &'p str)> {
     if let Some(entry) = entries.iter().find(|entry| entry.key == path) {
         return Some((entry, ""));
@@ -50,7 +50,7 @@ fn find<'a, 'p>(entries: &'a [Entry], path: &'p str) -> Option<(&'a Entry, &'p s
     Some((entry, &path[entry.key.len() + 1..]))
 }
 
-/// Puts a value into the place of a part of a parameter. Says what is wrong where there is no such part, or of another type.
+/// Replaces a part of a parameter. Returns the problem if the part does not exist, or has another type.
 fn replace(value: &mut Value, default: &Node, rest: &str, text: &str) -> Result<(), Misfit> {
     if rest.is_empty() {
         *value = typed(text, default).map_err(|expected| Misfit::Type { expected, is: default.describe() })?;
@@ -65,20 +65,20 @@ fn replace(value: &mut Value, default: &Node, rest: &str, text: &str) -> Result<
     };
     match value.as_object_mut().and_then(|map| map.get_mut(&entry.key)) {
         Some(part) => replace(part, &entry.value, rest, text),
-        // An earlier override put another mapping in the place of the default.
+        // An earlier override replaced the default by another mapping.
         None => Err(Misfit::Part { known: Vec::new() }),
     }
 }
 
-/// Why an override does not fit.
+/// Why an override is invalid.
 enum Misfit {
     /// The default has another type.
     Type { expected: &'static str, is: String },
-    /// The default has no such part, but these.
+    /// The default does not have this part, but these.
     Part { known: Vec<String> },
 }
 
-/// The parameters after overrides. An override must have its default's type.
+/// The parameters after overrides. An override must have the type of the default.
 pub(crate) fn read(reader: &mut Reader<'_>, entries: &[Entry], overrides: &[(String, String)]) -> Map<String, Value> {
     let mut params = Map::new();
     for entry in entries {
@@ -117,7 +117,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, entries: &[Entry], overrides: &[(Str
     params
 }
 
-/// The text as a value of the default's type; `1` becomes `1.0` where the default is a number with a fraction.
+/// The text as a value of the default's type; `1` becomes `1.0` if the default is a floating-point number.
 fn typed(text: &str, default: &Node) -> Result<Value, &'static str> {
     let default = default.to_value(&Value::Null);
     let read = || scalar::resolve(text).unwrap_or(Value::Null);

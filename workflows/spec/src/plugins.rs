@@ -1,10 +1,10 @@
-//! `plugins:` of a workflow file: the WebAssembly components that its jobs use, and how they replace their names in configs.
+//! `plugins:` of a workflow file: the WebAssembly components that its jobs use, and the substitution of their names in configs.
 //!
-//! A property of a step kind's schema whose `format` is [`PLUGIN_NAME`] holds the name of a declared plugin. When a task is resolved,
-//! the name is replaced by the plugin itself: an object with the key [`PLUGIN_KEY`], the file as a [`LocalFile`], the version of the
-//! interface, the number of the semantics and the limits. The cache key counts the content of the file, the interface, the
-//! semantics and the name, which is part of the names of metrics; it does not count the limits, since a result within one limit is the
-//! result within any larger one.
+//! A property of a step kind's schema with the `format` [`PLUGIN_NAME`] contains the name of a declared plugin. When a task is
+//! resolved, the name is replaced by an object with the key [`PLUGIN_KEY`], the file as a [`LocalFile`], the version of the interface,
+//! the number of the semantics and the limits. The cache key contains the content of the file, the interface, the semantics and the
+//! name, which is part of the names of metrics. It does not contain the limits, since a result within one limit is also the result
+//! within any larger limit.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,16 +30,16 @@ pub const PLUGIN_KEY: &str = "$plugin";
 /// The name and version of the interface between Assay and plugins.
 pub const PLUGIN_INTERFACE: &str = "assay:plugin@0.1.0";
 
-/// The version of what limits mean and how host calls are answered; raised when the same plugin could give another answer.
+/// The version of the meaning of limits and host calls; incremented when the same plugin could give another answer.
 pub const PLUGIN_SEMANTICS: u32 = 1;
 
-/// The most plugins of a file.
+/// The maximum number of plugins of a file.
 const MAX_PLUGINS: usize = 100;
-/// The most bytes that a component may have.
+/// The size limit of a component, in bytes.
 const MAX_COMPONENT: u64 = 64 << 20;
-/// The most bytes of memory that a plugin may be given.
+/// The largest memory limit of a plugin, in bytes.
 const MAX_MEMORY: u64 = 2 << 30;
-/// The most units of fuel of a call, and the most seconds.
+/// The largest limits of a call: units of fuel, and seconds.
 const MAX_FUEL: u64 = 1_000_000_000_000_000;
 const MAX_SECONDS: u64 = 3_600;
 
@@ -49,17 +49,17 @@ const EXAMPLE: &str = "plugins: {sort: {file: plugins/sort.wasm}}";
 /// A plugin that a workflow declares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginDeclaration {
-    /// Its key under `plugins:`.
+    /// Its key in `plugins:`.
     pub name: String,
-    /// The component, relative to the working folder if the workflow file is.
+    /// The path of the component, relative to the working folder if the workflow file is.
     pub file: PathBuf,
-    /// The BLAKE3 hash that the component must have, in hexadecimal, if the file demands one.
+    /// The required BLAKE3 hash of the component, in hexadecimal, if the file specifies it.
     pub blake3: Option<String>,
-    /// Limits that differ from the default ones.
+    /// Limits that differ from the defaults.
     pub limits: ChosenLimits,
-    /// Where it is declared.
+    /// The position of the declaration.
     pub(crate) span: Span,
-    /// Where its file is named.
+    /// The position of its file name.
     pub(crate) file_span: Span,
 }
 
@@ -68,11 +68,11 @@ pub struct PluginDeclaration {
 pub struct ChosenLimits {
     /// Bytes of all linear memories of an instance together.
     pub memory: Option<u64>,
-    /// Units of fuel of a call.
+    /// Units of fuel per call.
     pub fuel_per_call: Option<u64>,
-    /// Units of fuel of a call for each sequence or prediction.
+    /// Additional units of fuel per call for each sequence or prediction.
     pub fuel_per_sample: Option<u64>,
-    /// Seconds of a call.
+    /// The time limit of a call, in seconds.
     pub call_seconds: Option<u64>,
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn plugins_schema() -> Value {
     })
 }
 
-/// The plugins that a config names: the path of each name, and the name. `keys` are the [`plugin_keys`] of its schema.
+/// The plugins in a config: the path of each name, and the name. `keys` are the [`plugin_keys`] of its schema.
 pub(crate) fn named_plugins(keys: &[&str], config: &Value) -> Vec<(Vec<String>, String)> {
     let mut found = Vec::new();
     if !keys.is_empty() {
@@ -196,7 +196,7 @@ pub(crate) fn named_plugins(keys: &[&str], config: &Value) -> Vec<(Vec<String>, 
     found
 }
 
-/// The names of all properties of a schema that hold names of plugins, each once.
+/// The names of all properties of a schema that contain names of plugins, without duplicates.
 pub(crate) fn plugin_keys(schema: &Value) -> Vec<&str> {
     let mut keys = Vec::new();
     collect_keys(schema, &mut keys);
@@ -245,7 +245,7 @@ fn find_names(value: &Value, keys: &[&str], path: &mut Vec<String>, found: &mut 
     }
 }
 
-/// The message and the hint for a name that no plugin has.
+/// The message and the hint for an unknown plugin name.
 pub(crate) fn unknown_plugin(name: &str, plugins: &[PluginDeclaration]) -> (String, Option<String>) {
     let hint = match plugins {
         [] => Some(format!("declare it at the top of the file: `plugins: {{{name}: {{file: plugins/{name}.wasm}}}}`")),
@@ -254,7 +254,8 @@ pub(crate) fn unknown_plugin(name: &str, plugins: &[PluginDeclaration]) -> (Stri
     (format!("unknown plugin `{name}`"), hint)
 }
 
-/// Replaces the names of plugins by the plugins, whose files are still paths, and lists the files, each once. Unknown names are left.
+/// Replaces the names of plugins by the plugins, whose files are still paths, and lists the files without duplicates. Unknown names
+/// are kept.
 pub(crate) fn insert_plugins(schema: &Value, config: &mut Value, plugins: &[PluginDeclaration]) -> Vec<LocalFile> {
     let mut files: BTreeMap<&str, LocalFile> = BTreeMap::new();
     for (path, name) in named_plugins(&plugin_keys(schema), config) {
@@ -281,7 +282,7 @@ pub(crate) fn set_component(config: &mut Value, key: &str, content: &Value) {
     }
 }
 
-/// The part of a plugin that counts in the cache key; `None` for any other object, all of which counts.
+/// The part of a plugin that the cache key contains; `None` for any other object, which counts as a whole.
 pub(crate) fn counted_part(object: &Map<String, Value>) -> Option<Map<String, Value>> {
     const COUNTED: [&str; 4] = [PLUGIN_KEY, "component", "interface", "semantics"];
     const OTHERS: [&str; 2] = ["blake3", "limits"];
@@ -290,7 +291,7 @@ pub(crate) fn counted_part(object: &Map<String, Value>) -> Option<Map<String, Va
     is_plugin.then(|| COUNTED.iter().map(|key| ((*key).to_owned(), object[*key].clone())).collect())
 }
 
-/// Every plugin of a resolved config: its name, the hash of its component and its interface, each once, in the order of the names.
+/// Every plugin of a resolved config: its name, the hash of its component and its interface, without duplicates, ordered by name.
 #[must_use]
 pub fn plugins_in(config: &Value) -> Vec<UsedPlugin> {
     fn walk(value: &Value, found: &mut BTreeMap<(String, String), UsedPlugin>) {
@@ -348,6 +349,7 @@ impl PluginDeclaration {
             element: None,
             path: self.file.clone(),
             most: Some(MAX_COMPONENT),
+            is_python: false,
         }
     }
 }
@@ -359,8 +361,7 @@ impl Workflow {
         &self.shared.globals.plugins
     }
 
-    /// Problems of plugins, at the places where their files are named; empty if `find_problem` finds none. It answers with a message and
-    /// a hint.
+    /// Problems of plugins, at the positions of their file names; empty if `find_problem` finds none. It returns a message and a hint.
     pub fn plugin_problems(
         &self,
         mut find_problem: impl FnMut(&PluginDeclaration) -> Option<(String, Option<String>)>,

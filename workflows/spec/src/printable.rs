@@ -1,16 +1,16 @@
-//! Text from outside, as it may be shown: [`printable`].
+//! Makes external text safe to display: [`printable`].
 
 use std::borrow::Cow;
 
-/// The text with control characters, and those that change the direction or are not seen, written as escapes: a name in a workflow
-/// file, a path or a parameter cannot move the cursor of a terminal or show another order of letters than it has. Line breaks are
-/// escaped too, see [`printable_lines`].
+/// The text with control characters, direction marks and invisible characters as escapes: a name in a workflow file, a path or a
+/// parameter cannot move the cursor of a terminal or display its letters in another order. Line breaks are also escaped, see
+/// [`printable_lines`].
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     escape(text, |_| false)
 }
 
-/// [`printable`] for messages of several lines, whose line breaks stay.
+/// [`printable`] for messages of several lines, which keeps line breaks.
 #[must_use]
 pub fn printable_lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| c == '\n')
@@ -30,8 +30,7 @@ fn escape(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Control characters (Cc), marks that change the direction (Unicode Standard Annex 9), and characters without a glyph or that
-/// end a line.
+/// Control characters (Cc), direction marks (Unicode Standard Annex 9), and characters that have no glyph or end a line.
 pub(crate) fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,

@@ -1,4 +1,4 @@
-//! What is wrong with a file, where, and what to do about it.
+//! Problems of a file, with their positions and hints.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use serde::Serialize;
 use crate::printable::{is_hidden, printable, printable_lines};
 use crate::source::{Source, Span};
 
-/// The most problems that are listed; a file with more gets the rest as a number.
+/// The maximum number of listed problems; of the rest, only the number is given.
 const MOST: usize = 200;
 
-/// The most that are kept while a file is read.
+/// The maximum number of problems that are stored while a file is read.
 const MOST_KEPT: usize = 10_000;
 
-/// The widest source line that is shown whole, in characters; of a longer one, the part around the problem.
+/// The widest source line that is shown as a whole, in characters; of a longer line, the part around the problem is shown.
 const WIDEST: usize = 160;
 
-/// One thing wrong with a file.
+/// A problem of a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Problem {
     /// The file: the workflow file, or one that it includes.
@@ -25,19 +25,19 @@ pub struct Problem {
     pub line: usize,
     /// In characters, counted from 1.
     pub column: usize,
-    /// How many characters are meant, at least 1; never beyond the end of the line.
+    /// The length of the span in characters, at least 1; never beyond the end of the line.
     pub length: usize,
     /// What is wrong: a lower-case fragment that quotes the offending text.
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: Option<String>,
-    /// The source line without its end, or of a very long line the part around the problem.
+    /// The source line without its line break; of a very long line, the part around the problem.
     pub source: String,
-    /// How many characters of the line stand before `source`; 0 unless the line is very long.
+    /// The number of characters of the line before `source`; 0 unless the line is very long.
     pub skipped: usize,
 }
 
-/// Everything wrong with a file, sorted by position. Its `Display` is for a terminal:
+/// All problems of a file, sorted by position. Its `Display` is for a terminal:
 ///
 /// ```text
 /// sweep.yaml:7:12: unknown job `dta`
@@ -47,11 +47,11 @@ pub struct Problem {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problems {
-    /// The file, as it was named to [`check`](crate::check).
+    /// The file name that was passed to [`check`](crate::check).
     pub file: String,
-    /// At most 200. Never empty where a file was refused.
+    /// At most 200. Never empty if a file was refused.
     pub problems: Vec<Problem>,
-    /// How many more there are.
+    /// The number of problems that are not listed.
     pub omitted: usize,
 }
 
@@ -76,14 +76,14 @@ impl Problem {
         }
     }
 
-    /// As it stands in [`Problems`].
+    /// Formats it as in [`Problems`].
     fn render(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}:{}:{}: {}", printable(&self.file), self.line, self.column, printable_lines(&self.message))?;
         if !self.source.trim().is_empty() {
             let number = self.line.to_string();
             let margin = " ".repeat(number.len());
             let shown: String = self.source.chars().map(|c| if is_hidden(c) { ' ' } else { c }).collect();
-            // Wide characters would take two columns each; the caret is right for everything else.
+            // Wide characters would take two columns each; the caret is right for all other characters.
             let indent = " ".repeat(self.column.saturating_sub(1).saturating_sub(self.skipped));
             writeln!(f, " {margin} |")?;
             writeln!(f, " {number} | {shown}")?;
@@ -111,7 +111,7 @@ impl fmt::Display for Problems {
     }
 }
 
-/// Something wrong at a place, before the source line is looked up.
+/// A problem at a position, before the source line is looked up.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Complaint {
     pub span: Span,
@@ -119,7 +119,7 @@ pub(crate) struct Complaint {
     pub hint: Option<String>,
 }
 
-/// Everything wrong so far. Bounded, however much is wrong.
+/// All problems so far, with a limited size.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     kept: Vec<Complaint>,
@@ -138,7 +138,7 @@ impl Log {
         }
     }
 
-    /// How often something was reported; it grows even when nothing more is kept.
+    /// The number of reported problems; it grows even when no more are stored.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -147,7 +147,7 @@ impl Log {
         self.count == 0
     }
 
-    /// Adds what another log kept, so many lines further down.
+    /// Appends the problems of another log, moved down by `lines`.
     pub fn append(&mut self, other: Log, lines: usize) {
         self.count += other.count;
         let room = MOST_KEPT.saturating_sub(self.kept.len());
@@ -157,12 +157,12 @@ impl Log {
         }));
     }
 
-    /// What was reported since the count was `before`, as far as it is kept.
+    /// The stored problems that were reported since the count was `before`.
     pub fn since(&mut self, before: usize) -> &mut [Complaint] {
         self.kept.get_mut(before..).unwrap_or_default()
     }
 
-    /// Sorts, drops what is said twice, and looks up the source lines.
+    /// Sorts the problems, removes duplicates, and looks up the source lines.
     pub fn into_problems(mut self, source: &Source) -> Problems {
         let lost = self.count - self.kept.len();
         self.kept.sort();

@@ -1,4 +1,4 @@
-//! A task's config once everything that it needs has finished.
+//! Resolves a task's config when all its needs have finished.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::source::{Source, Span};
 use crate::template::{Moment, Template};
 use crate::workflow::{Task, Workflow};
 
-/// What a job's `with:` says, and all that it takes to fill it in.
+/// A job's `with:`, and everything needed to fill it in.
 #[derive(Debug, Clone)]
 pub(crate) struct JobTemplate {
     pub kind: Arc<StepKind>,
@@ -35,17 +35,17 @@ pub(crate) struct JobTemplate {
     pub condition: Option<Condition>,
 }
 
-/// What all jobs of a file share.
+/// Data shared by all jobs of a file.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     pub source: Arc<Source>,
-    /// The parameters, as expressions see them.
+    /// The parameters, as values of expressions.
     pub globals: Globals,
-    /// The file as it was written: from it come the tasks of jobs whose cells depend on results.
+    /// The file as written: the tasks of jobs whose cells depend on results are created from it.
     pub draft: Arc<Draft>,
 }
 
-/// The names that mean the same in every cell.
+/// The variables that are the same in every cell.
 #[derive(Debug, Clone)]
 pub(crate) struct Globals {
     pub params: minijinja::Value,
@@ -53,70 +53,70 @@ pub(crate) struct Globals {
     pub plugins: Arc<[PluginDeclaration]>,
 }
 
-/// A step, ready to be run: no expression is left in it.
+/// A step that is ready to run: all expressions are evaluated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResolvedStep {
     /// The step kind's name.
     pub kind: String,
     /// The version of its semantics.
     pub version: u32,
-    /// Which replicate, from 1; 1 where the job has none.
+    /// The number of the replicate, from 1; 1 if the job has none.
     pub replicate: u32,
     /// The `with:` block.
     pub config: Value,
-    /// Local files that the config names by their paths: each is to be [pinned](ResolvedStep::pin) before the step runs
-    /// or its key is looked up.
+    /// Local files that the config names by their paths: each must be [pinned](ResolvedStep::pin_all) before the step
+    /// runs or its key is looked up.
     pub files: Vec<LocalFile>,
-    /// Every artifact that the config names, in order of hash, each once.
+    /// Every artifact in the config, in order of hash, without duplicates.
     pub artifacts: Vec<ArtifactRef>,
-    /// What counts of what it runs on, in the cache key: the backends; of a measurement also the threads and the devices.
+    /// The resources in the cache key: the backends; for a measurement also the threads and the devices.
     pub on: Value,
-    /// The cache key: 64 hexadecimal digits, a hash of the kind, its version, the config, what counts of what it runs on,
-    /// and the replicate. Artifacts count by their content alone.
+    /// The cache key: 64 hexadecimal digits, a hash of the kind, its version, the config, the relevant resources, and the
+    /// replicate. Artifacts count only by their content.
     pub key: String,
-    /// What a person should know of how the config came about, such as a cell that `best()` had to leave out.
+    /// Warnings about how the config was computed, such as a cell that `best()` excluded.
     pub warnings: Vec<String>,
 }
 
-/// Why a task's config cannot be made.
+/// Why a task's config cannot be resolved.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ResolveError {
-    /// The workflow has no such task.
+    /// The workflow does not have this task.
     #[error("the workflow has no task number {0}")]
     NoSuchTask(usize),
-    /// Something that the task needs has not finished.
+    /// A need of the task has not finished.
     #[error("`{task}` cannot be resolved before `{needs}` has finished")]
     NotFinished {
         /// The task's address.
         task: String,
-        /// The address of what it needs.
+        /// The address of the need.
         needs: String,
     },
-    /// The cells of the task's job could not be decided.
+    /// The cells of the task's job could not be computed.
     #[error("the cells of `{job}` cannot be decided\n{problems}")]
     WithoutCells {
         /// The job.
         job: String,
-        /// What is wrong, at its place in the workflow file.
+        /// The problems, with positions in the workflow file.
         problems: Problems,
     },
-    /// With the outputs filled in, the config is not valid.
+    /// With the outputs filled in, the config is invalid.
     #[error("the config of `{task}` is not valid\n{problems}")]
     Invalid {
         /// The task's address.
         task: String,
-        /// What is wrong, at its place in the workflow file.
+        /// The problems, with positions in the workflow file.
         problems: Problems,
     },
 }
 
 impl Globals {
-    /// What is the same in every cell of every job.
+    /// The variables that are the same in every cell of every job.
     pub fn constants(&self) -> minijinja::Value {
         minijinja::Value::from_pairs([("params", self.params.clone())])
     }
 
-    /// What expressions in one cell can use. `needs` is empty before anything has run.
+    /// The variables of expressions in one cell. `needs` is empty before anything has run.
     pub fn scope(
         &self,
         task: &Task,
@@ -144,14 +144,14 @@ impl Globals {
 }
 
 impl Workflow {
-    /// Says what the backends of this machine compute on: for each, a description of the processor or device, of how many
-    /// there are, and of their driver. It counts in the keys of steps that measure.
+    /// Sets the description of this machine's backends: for each, the processor or device, their number, and their
+    /// driver. It is part of the keys of steps that measure.
     pub fn describe_machine(&mut self, backends: BTreeMap<String, Value>) {
         self.machine = backends;
     }
 
-    /// A task's config with the outputs and metrics of what it needs filled in, checked against its kind once more, and its
-    /// cache key. `finished` answers for places in [`Workflow::tasks`], `None` where a task is not over.
+    /// A task's config with the outputs and metrics of its needs filled in, checked again against its kind, and its cache
+    /// key. `finished` returns the result of a task by its index in [`Workflow::tasks`], `None` if the task has not ended.
     ///
     /// # Errors
     /// See [`ResolveError`].
@@ -181,7 +181,7 @@ impl Workflow {
             return Err(ResolveError::Invalid { task: task.address.clone(), problems });
         }
         let kind = &template.kind;
-        let on = key_resources(kind, &task.resources, &self.machine);
+        let on = key_resources(kind, &config, &task.resources, &self.machine);
         let folder = folder_of(self.shared.source.place_of(template.with_span.line).0);
         let mut files = local_files(&kind.schema, &config, folder);
         files.extend(insert_plugins(&kind.schema, &mut config, plugins));
@@ -198,7 +198,7 @@ impl Workflow {
         })
     }
 
-    /// The folder of the file that a task's config stands in.
+    /// The folder of the file that contains a task's config.
     pub(crate) fn folder_of_task(&self, task: usize) -> &Path {
         let line = self.template_of(task).map_or(0, |template| template.with_span.line);
         folder_of(self.shared.source.place_of(line).0)
@@ -215,7 +215,7 @@ pub(crate) fn folder_of(file: &str) -> &Path {
 }
 
 impl JobTemplate {
-    /// Reports what is wrong with a complete config.
+    /// Reports problems of a complete config.
     fn validate(&self, reader: &mut Reader<'_>, node: &Node, config: &Value, plugins: &[PluginDeclaration]) {
         let found = schema::mismatches(&self.kind.schema, node, "`with`", self.with_span);
         let sound = found.is_empty();
@@ -236,7 +236,7 @@ impl JobTemplate {
     }
 }
 
-/// Where in the file a path of a config is, as deep as it goes.
+/// The span of a path of a config, as deep as it exists in the file.
 pub(crate) fn place_of(node: &Node, path: &[String], otherwise: Span) -> Span {
     let (mut node, mut span) = (node, otherwise);
     for step in path {
@@ -250,7 +250,7 @@ pub(crate) fn place_of(node: &Node, path: &[String], otherwise: Span) -> Span {
     span
 }
 
-/// What a task needs, as far as it is over.
+/// The needs of a task that have ended.
 pub(crate) struct Needed<'a> {
     pub workflow: &'a Workflow,
     pub task: &'a Task,
@@ -263,7 +263,7 @@ impl<'a> Needed<'a> {
         Needed { workflow, task, finished, notes: Arc::default() }
     }
 
-    /// What some expressions of the task can use. What they do not name of other tasks need not be over.
+    /// The variables of some expressions of the task. Tasks that the expressions do not name need not have ended.
     pub fn scope(&self, computed: &[&Computed]) -> Result<BTreeMap<&'static str, minijinja::Value>, ResolveError> {
         let needs = self.needs(computed)?;
         let each = self.each(computed.iter().any(|computed| computed.waits()))?;
@@ -305,7 +305,7 @@ impl<'a> Needed<'a> {
         Ok(NeededTask::new(task, above, self.finished(place)?))
     }
 
-    /// `each`, with what stands above it; with results if those are asked for.
+    /// `each` with its ancestors; with results if requested.
     fn each(&self, results: bool) -> Result<Option<minijinja::Value>, ResolveError> {
         let line: Vec<usize> = lineage(self.task.each, &self.workflow.tasks).collect();
         let mut above: Option<minijinja::Value> = None;

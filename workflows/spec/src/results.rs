@@ -1,4 +1,4 @@
-//! What finished tasks leave to the expressions of others: `needs.JOB`, `each`, and `best(needs.JOB, 'METRIC')`.
+//! The results of finished tasks in expressions of other tasks: `needs.JOB`, `each`, and `best(needs.JOB, 'METRIC')`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,27 +13,27 @@ use crate::kind::{Better, MetricKind, StepKind};
 use crate::suggest;
 use crate::workflow::Task;
 
-/// The name under which [`Status`] stands among the variables of a condition. No expression can write it.
+/// The variable of a condition that contains [`Status`]. Expressions cannot use this name.
 pub(crate) const STATUS: &str = "__status";
 
-/// The name under which [`Notes`] stand among the variables of an evaluation that can use results. No expression can write it.
+/// The variable that contains [`Notes`] in evaluations that can use results. Expressions cannot use this name.
 pub(crate) const NOTES: &str = "__notes";
 
 /// How a task ended, in the words of GitHub Actions' `needs.JOB.result`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conclusion {
-    /// It did its work, or the cache had its result.
+    /// It succeeded, or its result came from the cache.
     Success,
-    /// It failed, also where `continue-on-error` tolerates that.
+    /// It failed, even if `continue-on-error` tolerates that.
     Failure,
     /// It was cancelled, with its run or by `fail-fast`.
     Cancelled,
-    /// It did not run: its condition did not hold, or something that it needs did not succeed.
+    /// It did not run: its condition was false, or a need did not succeed.
     Skipped,
 }
 
 impl Conclusion {
-    /// The word for it in expressions.
+    /// Its name in expressions.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Conclusion {
     }
 }
 
-/// A task that is over: what the expressions of other tasks can use of it.
+/// A task that has ended, with the results that expressions of other tasks can use.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
     /// How it ended.
@@ -70,11 +70,11 @@ impl Finished {
     }
 }
 
-/// What evaluation has to say besides its value.
+/// Additional results of an evaluation.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     warnings: Mutex<BTreeSet<String>>,
-    /// The latest result that the expression under evaluation looked up and that is not there: what is wrong, and a hint.
+    /// The latest result that the current expression looked up and that is missing: the message, and a hint.
     missing: Mutex<Option<(String, Option<String>)>>,
 }
 
@@ -98,8 +98,8 @@ impl Notes {
     }
 }
 
-/// Drops the note of a missing result: the expression gave it another value, or asked whether it exists, so that it does not
-/// explain an error that follows.
+/// Removes the note of a missing result: the expression replaced it by another value, or tested whether it exists, so it
+/// does not explain a later error.
 pub(crate) fn forget_missing(state: &State) {
     let notes = state.lookup(NOTES);
     if let Some(notes) = notes.as_ref().and_then(|notes| notes.downcast_object_ref::<Notes>()) {
@@ -111,14 +111,14 @@ fn refused(message: String) -> Error {
     Error::new(ErrorKind::InvalidOperation, message)
 }
 
-/// Values by name, such as the outputs of a task. A name that is not there is undefined, and noted.
+/// Values by name, such as the outputs of a task. A missing name is undefined, and noted.
 #[derive(Debug)]
 struct Named {
-    /// Whose they are, such as "`train[states=16]`".
+    /// Their owner, such as "`train[states=16]`".
     owner: String,
-    /// What a value is called: `output` or `metric`.
+    /// The kind of the values: `output` or `metric`.
     what: &'static str,
-    /// Why there is none of a name, if the owner did not succeed.
+    /// Why values are missing, if the owner did not succeed.
     why: Option<String>,
     values: BTreeMap<String, Value>,
     notes: Arc<Notes>,
@@ -145,7 +145,7 @@ impl Object for Named {
     }
 }
 
-/// A metric as expressions see it: a number that is not finite is an error as soon as it is used.
+/// The value of a metric in expressions: a number that is not finite is an error when it is used.
 fn metric_value(owner: &str, name: &str, value: f64) -> Value {
     if value.is_finite() {
         return Value::from(value);
@@ -156,7 +156,7 @@ fn metric_value(owner: &str, name: &str, value: f64) -> Value {
 /// One finished task that another one needs.
 #[derive(Debug, Clone)]
 pub(crate) struct NeededTask {
-    /// `job`, `address`, `matrix`, `replicate`, and `each` where it is derived from another task.
+    /// `job`, `address`, `matrix`, `replicate`, and `each` if it is derived from another task.
     view: BTreeMap<&'static str, Value>,
     address: String,
     cell: String,
@@ -199,7 +199,7 @@ impl NeededTask {
         self.named("metric", self.finished.metrics.iter().map(one).collect(), notes)
     }
 
-    /// What `each` is, and an element of `needs.JOB.cells`.
+    /// The value of `each`, and of an element of `needs.JOB.cells`.
     pub fn value(&self, notes: &Arc<Notes>) -> Value {
         let mut view = self.view.clone();
         view.insert("outputs", self.outputs(notes));
@@ -244,13 +244,13 @@ impl Object for NeededJob {
 }
 
 impl NeededJob {
-    /// The better direction of a metric: that of its config, or else of its kind.
+    /// The better direction of a metric, from its config or its kind.
     fn better_direction(&self, metric: &str) -> Option<Better> {
         let declared = self.directions.iter().find_map(|known| known.get(metric).copied());
         declared.or_else(|| metric_kind(self.kind.metrics, metric).map(|kind| kind.better))
     }
 
-    /// The worst of its tasks' results: a failure, a cancellation, a skip, or else a success.
+    /// The worst of its tasks' results: failure, then cancelled, then skipped, then success.
     fn result(&self) -> Conclusion {
         let order = [Conclusion::Failure, Conclusion::Cancelled, Conclusion::Skipped];
         let some = |wanted: &Conclusion| self.tasks.iter().any(|task| task.finished.conclusion == *wanted);
@@ -271,8 +271,8 @@ impl NeededJob {
         cells
     }
 
-    /// The cell whose mean over its replicates is best; of equal ones the first in the order of the workflow. A cell of
-    /// which a replicate has no such result is left out, with a warning.
+    /// The cell whose mean over its replicates is best; of equal cells, the first in the order of the workflow. A cell
+    /// with a replicate that lacks the metric is excluded, with a warning.
     fn best(&self, metric: &str, higher: bool) -> Result<Value, Error> {
         let mut best: Option<(f64, Vec<&NeededTask>)> = None;
         let mut left_out = Vec::new();
@@ -318,8 +318,8 @@ impl NeededJob {
         }
     }
 
-    /// A cell as the value of `best(..)`: its matrix; the outputs of its best replicate; of each metric that all replicates
-    /// report the mean.
+    /// The value of `best(..)` for a cell: its matrix, the outputs of its best replicate, and the mean of each metric that
+    /// all replicates report.
     fn chosen(&self, cell: &[&NeededTask], metric: &str, higher: bool) -> Value {
         let value_of = |task: &NeededTask| task.finished.metrics.get(metric).copied().unwrap_or(f64::NAN);
         let mut first = cell[0];
@@ -370,12 +370,12 @@ pub(crate) fn best(job: &Value, metric: &str, kwargs: Kwargs) -> Result<Value, E
     job.best(metric, higher)
 }
 
-/// What is said of a metric of which neither direction is better.
+/// The message about a metric without a better direction.
 pub(crate) fn no_direction(metric: &str) -> String {
     format!("the metric `{}` has no better direction", crate::scalar::shorten(metric, 60))
 }
 
-/// The declared metric that a name belongs to. A `*` stands for one part of the name between `/`.
+/// The declared metric that matches a name. A `*` matches one segment of the name between `/`.
 pub(crate) fn metric_kind<'k>(known: &'k [MetricKind], name: &str) -> Option<&'k MetricKind> {
     let fits = |pattern: &str| {
         let (mut parts, mut wanted) = (name.split('/'), pattern.split('/'));
@@ -391,7 +391,7 @@ pub(crate) fn metric_kind<'k>(known: &'k [MetricKind], name: &str) -> Option<&'k
     known.iter().find(|kind| kind.name == name).or_else(|| known.iter().find(|kind| fits(kind.name)))
 }
 
-/// What `success()`, `failure()` and `cancelled()` answer in the condition of one task.
+/// The values of `success()`, `failure()` and `cancelled()` in the condition of one task.
 #[derive(Debug)]
 pub(crate) struct Status {
     pub success: bool,
@@ -401,7 +401,7 @@ pub(crate) struct Status {
 
 impl Object for Status {}
 
-/// The answer of a status function in the condition that is being evaluated.
+/// The value of a status function in the condition that is being evaluated.
 pub(crate) fn status(state: &State, answer: fn(&Status) -> bool) -> Result<bool, Error> {
     let value = state.lookup(STATUS);
     let status = value.as_ref().and_then(|value| value.downcast_object_ref::<Status>());

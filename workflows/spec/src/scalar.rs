@@ -1,11 +1,11 @@
-//! Single values: what a plain YAML scalar means, and how a value is printed for people.
+//! Scalars: the meaning of a plain YAML scalar, and how a value is printed for people.
 
 use serde_json::{Number, Value};
 
 /// The meaning of a plain scalar under YAML 1.2's core schema. `yes`, `no`, `on` and `off` are texts.
 ///
 /// # Errors
-/// A message and a hint, for numbers that cannot be kept exactly or that older YAML reads otherwise.
+/// A message and a hint, for numbers that cannot be represented exactly or that older YAML versions read differently.
 pub(crate) fn resolve(text: &str) -> Result<Value, (String, String)> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Ok(Value::Null),
@@ -70,7 +70,7 @@ fn is_float(unsigned: &str) -> bool {
     mantissa_fits && exponent_fits
 }
 
-/// A value as a message calls it, with its own text where that is short.
+/// The description of a value in messages, with its text if that is short.
 pub(crate) fn describe(value: &Value) -> String {
     match value {
         Value::Null => "an empty value".into(),
@@ -85,7 +85,7 @@ pub(crate) fn describe(value: &Value) -> String {
     }
 }
 
-/// How much there is of a value: one for every value in it, and one for every 32 bytes of text.
+/// The weight of a value: one for every value in it, and one for every 32 bytes of text.
 pub(crate) fn weight(value: &Value) -> usize {
     1 + match value {
         Value::String(text) => text.len() / 32,
@@ -95,7 +95,7 @@ pub(crate) fn weight(value: &Value) -> usize {
     }
 }
 
-/// The beginning of a long text, on one line.
+/// The start of a long text, on one line.
 pub(crate) fn shorten(text: &str, most: usize) -> String {
     let mut short: String = text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().count() > most {
@@ -104,8 +104,8 @@ pub(crate) fn shorten(text: &str, most: usize) -> String {
     short
 }
 
-/// A matrix value as it stands in an address: a YAML scalar, texts bare where they are simple and would stay texts. Two
-/// values have the same name only if they are equal.
+/// A matrix value in an address: a YAML scalar; texts are unquoted if they are simple and would still be texts. Two
+/// values have the same notation only if they are equal.
 #[must_use]
 pub fn in_address(value: &Value) -> String {
     match value {

@@ -1,8 +1,8 @@
-//! Whether a value satisfies a JSON Schema, and what to tell a person if not.
+//! Validates a value against a JSON Schema, with messages for people.
 //!
-//! Draft 2020-12 as far as schemars 1 writes it for configs: `type`, `properties`, `required`,
-//! `additionalProperties`, `items`, `prefixItems`, `enum`, `const`, `allOf`, `anyOf`, `oneOf`, `$ref` into `$defs`,
-//! and the bounds of numbers, texts and lists. `format` and `pattern` are left to the kind's own check.
+//! Draft 2020-12, limited to what schemars 1 generates for configs: `type`, `properties`, `required`,
+//! `additionalProperties`, `items`, `prefixItems`, `enum`, `const`, `allOf`, `anyOf`, `oneOf`, `$ref` into `$defs`, and
+//! the bounds of numbers, texts and lists. The kind's own check handles `format` and `pattern`.
 
 use serde_json::{Map, Value};
 
@@ -16,20 +16,20 @@ mod scalar_rules;
 
 pub(crate) use normal::normalized;
 
-/// How deep schemas may refer to one another.
+/// The maximum depth of references between schemas.
 const MAX_DEPTH: usize = 64;
 
-/// Something that does not satisfy the schema.
+/// A violation of the schema.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mismatch {
     pub span: Span,
     pub message: String,
     pub hint: Option<String>,
-    /// Whether an expression made the value, so that other cells may have others.
+    /// Whether the value comes from an expression, so that other cells may have other values.
     pub computed: bool,
 }
 
-/// A value with what to call it and what to underline where something is missing in it.
+/// A value with its name in messages and the span to underline if a key is missing.
 #[derive(Clone, Copy)]
 struct Target<'a> {
     node: &'a Node,
@@ -37,8 +37,8 @@ struct Target<'a> {
     key_span: Span,
 }
 
-/// Everything about a value that does not satisfy the schema. `name` is what the value is called in messages,
-/// `key_span` is underlined where a key is missing.
+/// All violations of the schema in a value. `name` is the value's name in messages, `key_span` is underlined if a key
+/// is missing.
 pub(crate) fn mismatches(schema: &Value, node: &Node, name: &str, key_span: Span) -> Vec<Mismatch> {
     let mut validator = Validator { root: schema, found: Vec::new(), depth: 0 };
     validator.validate(schema, Target { node, name, key_span });
@@ -96,12 +96,12 @@ impl<'s> Validator<'s> {
         }
     }
 
-    /// The schema that `#/$defs/NAME` means.
+    /// The schema at `#/$defs/NAME`.
     fn look_up(&self, path: &str) -> Option<&'s Value> {
         self.root.pointer(path.strip_prefix('#')?)
     }
 
-    /// A schema that is nothing but a reference, followed.
+    /// Follows a schema that consists only of a reference.
     fn followed(&self, mut schema: &'s Value) -> &'s Value {
         for _ in 0..MAX_DEPTH {
             if ["properties", "type", "allOf", "required"].iter().any(|key| schema.get(key).is_some()) {
@@ -179,7 +179,7 @@ impl<'s> Validator<'s> {
         }
     }
 
-    /// The bounds of how many values a list or a mapping has.
+    /// The bounds of the number of elements of a list or a mapping.
     fn sizes(
         &mut self,
         schema: &'s Map<String, Value>,
@@ -220,7 +220,7 @@ mod tests {
     use crate::problem::Log;
     use crate::source::Source;
 
-    /// What a value in YAML is told by a schema, one line for each message.
+    /// The messages for a YAML value, one per line.
     fn told(schema: &Value, yaml: &str) -> String {
         let mut log = Log::default();
         let node = crate::node::parse(&Source::new("f", yaml), &mut log).expect("YAML");

@@ -1,7 +1,7 @@
-//! Which tasks of a needed job a task means: those that agree with it.
+//! The tasks of a needed job that a task selects: those that agree with it.
 //!
 //! A task of `J` agrees with a task that needs `J` if they have the same values on all axes that both have, and the
-//! same replicate where both have one. If the task is derived from a task of `J` through `each`, it means that one.
+//! same replicate if both have one. If the task is derived from a task of `J` through `each`, it selects that task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use crate::expression::Computed;
 use crate::suggest;
 use crate::workflow::Task;
 
-/// The most pairs of a task and one that it needs.
+/// The maximum number of pairs of a task and a task that it needs.
 const MAX_EDGES: usize = 2_000_000;
 
-/// The tasks of one job, ready to be looked up by the values that others share with them.
+/// The tasks of one job, indexed by the values that they share with others.
 struct Index<'a> {
     tasks: &'a [Task],
-    /// Grouped by what axes they have and whether they have a replicate; most jobs have one group.
+    /// Grouped by their axes and whether they have a replicate; most jobs have one group.
     groups: BTreeMap<(Vec<&'a str>, bool), Vec<usize>>,
-    /// Per group and shared axes: the tasks by their values there.
+    /// Per group and shared axes: the tasks by their values on these axes.
     by_values: BTreeMap<(usize, Vec<&'a str>, bool), Places>,
 }
 
-/// Tasks' places by their values on some axes.
+/// Indices of tasks by their values on some axes.
 type Places = BTreeMap<String, Vec<usize>>;
 
 impl<'a> Index<'a> {
@@ -37,7 +37,7 @@ impl<'a> Index<'a> {
         Index { tasks, groups, by_values: BTreeMap::new() }
     }
 
-    /// The tasks that agree with one, in order.
+    /// The tasks that agree with a task, in order.
     fn agreeing(&mut self, task: &Task) -> Vec<usize> {
         let mut found = Vec::new();
         for (number, ((axes, replicated), places)) in self.groups.iter().enumerate() {
@@ -72,10 +72,10 @@ fn values(task: &Task, axes: &[&str], replicated: bool) -> String {
     key
 }
 
-/// Fills in the needs of a job's `tasks`, which stand behind those `before`. `needed` are the jobs that `needs`
-/// lists, each with its name and its tasks; of those in `whole`, every task is needed.
+/// Sets the needs of a job's `tasks`, which come after those in `before`. `needed` are the jobs in `needs`, each with
+/// its name and its tasks; of the jobs in `whole`, every task is needed.
 ///
-/// Answers `false`, with a problem, if a task has nothing to agree with, or if there are too many pairs in all.
+/// Returns `false`, with a problem, if no task agrees with a task, or if there are too many pairs in total.
 pub(crate) fn needs(
     reader: &mut Reader<'_>,
     draft: &DraftJob,
@@ -123,7 +123,7 @@ fn report_stranger(reader: &mut Reader<'_>, draft: &DraftJob, task: &Task, name:
     reader.report(span, message, hint);
 }
 
-/// Reports each `needs.JOB.outputs` that does not mean exactly one task in every cell.
+/// Reports each `needs.JOB.outputs` that does not select exactly one task in every cell.
 pub(crate) fn check_outputs(reader: &mut Reader<'_>, computed: &[&Computed], tasks: &[Task], all: &[Task]) {
     let mut answers: BTreeMap<&str, Option<(String, String)>> = BTreeMap::new();
     for path in computed.iter().flat_map(|computed| &computed.paths).filter(|path| path.root.name == "needs") {
@@ -138,7 +138,7 @@ pub(crate) fn check_outputs(reader: &mut Reader<'_>, computed: &[&Computed], tas
     }
 }
 
-/// What is wrong where some task has none or several tasks of a job.
+/// The problem if some task selects no task or several tasks of a job.
 fn ambiguity(job: &str, tasks: &[Task], all: &[Task]) -> Option<(String, String)> {
     let counts = tasks.iter().map(|task| (task, of_job(task, job, all).count()));
     let (task, count) = counts.into_iter().find(|(_, count)| *count != 1)?;

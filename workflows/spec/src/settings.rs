@@ -1,4 +1,4 @@
-//! How a task is run: resources, retries, limits. Read once per job, or once per cell where expressions are in them.
+//! The settings of a task: resources, retries, limits. Read once per job, or once per cell if they contain expressions.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::node::{Data, Node};
 use crate::suggest;
 use crate::workflow::{Backoff, FAILURE_CLASSES, Resource, Retry};
 
-/// The most threads or retries, the longest time: far beyond sense, and small enough to compute with.
+/// The limit of threads, retries and times: far larger than useful values, and small enough to avoid overflow.
 const MANY: u64 = 100_000;
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
@@ -20,7 +20,7 @@ pub(crate) const BACKOFF_KEYS: &[&str] = &["duration", "factor"];
 /// Units of time, in milliseconds.
 const TIMES: &[(&str, f64)] = &[("ms", 1.0), ("s", 1e3), ("m", 60e3), ("h", 3_600e3), ("d", 86_400e3)];
 
-/// Units of memory, in bytes; a bare number counts bytes.
+/// Units of memory, in bytes; a number without a unit is in bytes.
 pub(crate) const SIZES: &[(&str, f64)] = &[
     ("", 1.0),
     ("B", 1.0),
@@ -35,7 +35,7 @@ pub(crate) const SIZES: &[(&str, f64)] = &[
 ];
 
 impl Reader<'_> {
-    /// A whole number within bounds. `None`, and a problem unless the value is just unknown, for anything else.
+    /// An integer within bounds. For any other value `None`, and a problem unless the value is only unknown.
     pub fn whole(&mut self, node: &Node, key: &str, least: u64, most: u64) -> Option<u64> {
         let Data::Scalar(value) = &node.data else {
             if node.data != Data::Unknown {
@@ -72,7 +72,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `timeout-minutes`: a number, fractions allowed.
+    /// `timeout-minutes`: a number, possibly with a fraction.
     pub fn timeout(&mut self, node: &Node) -> Option<Duration> {
         let minutes = match &node.data {
             Data::Unknown => return None,
@@ -240,7 +240,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether this can be the label of a worker node: a word of at most 64 characters, without commas.
+/// Whether this is a valid label of a worker node: a word of at most 64 characters, without commas.
 fn is_label(text: &str) -> bool {
     let good = |c: char| !c.is_whitespace() && !c.is_control() && c != ',';
     !text.is_empty() && text.chars().count() <= 64 && text.chars().all(good)

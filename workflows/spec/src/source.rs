@@ -1,28 +1,28 @@
-//! The file's text, and places in it.
+//! The file's text, and positions in it.
 
-/// The files as they were given. Kept with the workflow, so that what goes wrong later can still point into them.
+/// The files as given. They are kept with the workflow, so that later problems can refer to them.
 ///
-/// The lines of all files are counted on, in the order in which the files were read, so that a [`Span`] tells its file, too.
+/// Lines are numbered across all files, in the order in which the files were read, so that a [`Span`] also determines its file.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     /// Each file with the number of lines before it.
     files: Vec<(String, usize)>,
     text: String,
-    /// Where each line begins, in characters.
+    /// The start of each line, in characters.
     lines: Vec<usize>,
-    /// Where each character begins, in bytes; empty if every character is a byte. Places are counted in characters,
-    /// and looking one up must not take a walk along a line that may be the whole file.
+    /// The start of each character, in bytes; empty if every character is one byte. Positions are in characters, and
+    /// looking one up must not scan a line, which may be the whole file.
     chars: Vec<u32>,
 }
 
-/// A stretch of a source.
+/// A span of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct Span {
     /// Counted from 1.
     pub line: usize,
     /// In characters, counted from 1.
     pub column: usize,
-    /// In characters; it may reach over the ends of lines.
+    /// In characters; the span may include line breaks.
     pub length: usize,
 }
 
@@ -30,7 +30,7 @@ impl Span {
     /// The first character of a file.
     pub const START: Span = Span { line: 1, column: 1, length: 1 };
 
-    /// From the beginning of this one to the end of another on the same line.
+    /// From the start of this span to the end of another on the same line.
     pub fn to(self, end: Span) -> Span {
         if self.line != end.line || end.column < self.column {
             return self;
@@ -40,11 +40,11 @@ impl Span {
 }
 
 impl Source {
-    /// Takes files of less than 4 GiB; others are refused before their places matter.
+    /// Accepts files of less than 4 GiB; larger files are refused before their positions are used.
     pub fn new(file: &str, text: &str) -> Self {
         let mut lines = vec![0];
         let mut chars = text.chars().enumerate().peekable();
-        // A lone carriage return ends a line in YAML.
+        // A single carriage return ends a line in YAML.
         while let Some((at, c)) = chars.next() {
             if c == '\n' || (c == '\r' && chars.peek().is_none_or(|(_, next)| *next != '\n')) {
                 lines.push(at + 1);
@@ -71,17 +71,17 @@ impl Source {
         Source { files, ..Source::new("", &text) }
     }
 
-    /// How many lines it has, the empty one behind the last line break not counted.
+    /// The number of lines, without the empty line after the last line break.
     pub fn line_count(&self) -> usize {
         self.lines.len() - usize::from(self.text.ends_with(['\n', '\r']))
     }
 
-    /// The file that a workflow begins with.
+    /// The first file of the workflow.
     pub fn file(&self) -> &str {
         self.files.first().map_or("", |(file, _)| file)
     }
 
-    /// Each file with its text, but for the first.
+    /// Each file with its text, except the first.
     pub fn included(&self) -> impl Iterator<Item = (&str, &str)> {
         let ends = self.files.iter().skip(2).map(|(_, before)| *before).chain([usize::MAX]);
         let from_line = |before: usize| self.lines.get(before).copied().unwrap_or(usize::MAX);
@@ -89,7 +89,7 @@ impl Source {
         self.files.iter().skip(1).zip(ends).map(move |((file, before), end)| (file.as_str(), text(*before, end)))
     }
 
-    /// The file of a line, and the line's number there.
+    /// The file of a line, and its line number in that file.
     pub fn place_of(&self, line: usize) -> (&str, usize) {
         let found = self.files.iter().rev().find(|(_, before)| *before < line.max(1));
         found.map_or(("", line), |(file, before)| (file, line - before.min(&line)))
@@ -99,25 +99,25 @@ impl Source {
         &self.text
     }
 
-    /// Where a character begins, in bytes.
+    /// The start of a character, in bytes.
     fn byte(&self, char: usize) -> usize {
         let at = if self.chars.is_empty() { Some(char) } else { self.chars.get(char).map(|at| *at as usize) };
         at.unwrap_or(usize::MAX).min(self.text.len())
     }
 
-    /// Some characters of the text.
+    /// A range of characters of the text.
     fn range(&self, from: usize, to: usize) -> &str {
         self.text.get(self.byte(from)..self.byte(to.max(from))).unwrap_or_default()
     }
 
-    /// Where a line begins and ends, in characters.
+    /// The start and end of a line, in characters.
     fn line_range(&self, number: usize) -> Option<(usize, usize)> {
         let from = *self.lines.get(number.checked_sub(1)?)?;
         Some((from, self.lines.get(number).copied().unwrap_or(usize::MAX)))
     }
 
-    /// A line without its end, counted from 1, and 0; of a line wider than `widest`, the part around the character
-    /// `at`, and how many characters stand before it. Empty where there is no such line.
+    /// A line without its line break, counted from 1, and 0; of a line wider than `widest`, the part around the
+    /// character `at`, and the number of characters before it. Empty if the line does not exist.
     pub fn window(&self, number: usize, at: usize, widest: usize) -> (&str, usize) {
         let Some((from, to)) = self.line_range(number) else { return ("", 0) };
         let start = self.range(from, to.min(from.saturating_add(widest + 2))).trim_end_matches(['\n', '\r']);
@@ -129,14 +129,14 @@ impl Source {
         (part.trim_end_matches(['\n', '\r']), skipped)
     }
 
-    /// The text of a span, as it was written.
+    /// The text of a span, as written.
     pub fn slice(&self, span: Span) -> &str {
         let Some((line, _)) = self.line_range(span.line) else { return "" };
         let from = line + span.column.saturating_sub(1);
         self.range(from, from.saturating_add(span.length))
     }
 
-    /// The span of `length` characters that begins `offset` characters after the beginning of another.
+    /// The span of `length` characters that starts `offset` characters after the start of another span.
     pub fn within(&self, span: Span, offset: usize, length: usize) -> Span {
         let Some((line, _)) = self.line_range(span.line) else { return span };
         let at = line + span.column.saturating_sub(1) + offset;

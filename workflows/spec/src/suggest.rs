@@ -1,37 +1,37 @@
-//! `did you mean`: the likeliest of the names that would have been right.
+//! `did you mean`: the most similar valid name.
 
 use std::cell::Cell;
 
-/// The most names that are compared: a file with thousands of slips shall not take minutes.
+/// The maximum number of names that are compared: a file with thousands of mistakes must not take minutes.
 const MOST: usize = 256;
 
-/// The cells of the tables of all comparisons of one check: some tenths of a second. Beyond that, problems have no such hints.
-/// Of 10,000 wrong names only the first 200 are shown.
+/// The limit of table cells for all comparisons of one check: some tenths of a second. Further problems have no such hints. Of
+/// 10,000 wrong names, only the first 200 are shown.
 const MOST_CELLS: usize = 20_000_000;
 
 thread_local! {
-    /// The cells that this thread's check may still fill.
+    /// The remaining cells of this thread's check.
     static CELLS_LEFT: Cell<usize> = const { Cell::new(MOST_CELLS) };
 }
 
-/// Begins the check of another file, which has all comparisons ahead of it.
+/// Starts the check of another file and resets the limit.
 pub(crate) fn restart() {
     CELLS_LEFT.set(MOST_CELLS);
 }
 
-/// Takes the cells of one comparison from what is left; `false` where it is not enough.
+/// Subtracts the cells of one comparison from the limit; `false` if it is exceeded.
 fn charge(written: usize, name: usize) -> bool {
     let left = CELLS_LEFT.get().checked_sub((written + 1) * (name + 1));
     CELLS_LEFT.set(left.unwrap_or(0));
     left.is_some()
 }
 
-/// The known name that is nearest to what was written, if it is near enough to be what was meant.
+/// The most similar known name, if it is similar enough.
 #[must_use]
 pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |text: &str| text.to_lowercase().replace(['-', '_', ' '], "");
     let (wanted, length) = (plain(written), written.chars().count());
-    // Long texts are no misspelt names, and comparing them costs the product of the lengths.
+    // Long texts are not misspelt names, and the cost of a comparison is the product of the lengths.
     if length > 64 {
         return None;
     }
@@ -43,7 +43,7 @@ pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> O
         let other = plain(name);
         let distance = strsim::damerau_levenshtein(&wanted, &other);
         let longest = wanted.chars().count().max(other.chars().count()).max(1);
-        // One slip in a short name, a third of a longer one; a beginning of three letters or more also counts.
+        // One mistake in a short name, a third of a longer one; a prefix of three letters or more also counts.
         let near = distance <= 1 && longest > 2 || distance * 3 <= longest;
         let begun = wanted.len() >= 3 && other.starts_with(&wanted);
         let score = 1.0 - distance as f64 / longest as f64 + if begun { 0.5 } else { 0.0 };
@@ -54,10 +54,10 @@ pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> O
     best.map(|(_, name)| name)
 }
 
-/// The most names that a hint lists.
+/// The maximum number of names in a hint.
 const LISTED: usize = 16;
 
-/// A hint: the nearest name, or else all names where they are few.
+/// A hint: the most similar name, or all names if they are few.
 pub(crate) fn hint<'a>(written: &str, known: impl IntoIterator<Item = &'a str> + Clone, what: &str) -> Option<String> {
     if let Some(name) = nearest(written, known.clone()) {
         return Some(format!("did you mean `{name}`?"));
@@ -70,7 +70,7 @@ pub(crate) fn hint<'a>(written: &str, known: impl IntoIterator<Item = &'a str> +
     }
 }
 
-/// Names between backticks, with commas.
+/// Names in backticks, separated by commas.
 pub(crate) fn list<T: AsRef<str>>(names: &[T]) -> String {
     names.iter().map(|name| format!("`{}`", name.as_ref())).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! A value with expressions in it, ready to be filled in once for every task.
+//! A value with expressions, which is filled in once for every task.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use crate::node::{Data, Entry, Node};
 use crate::problem::Log;
 use crate::source::{Source, Span};
 
-/// A YAML value whose texts are compiled.
+/// A YAML value with compiled texts.
 #[derive(Debug, Clone)]
 pub(crate) enum Template {
-    /// No expression is in it.
+    /// It contains no expression.
     Fixed(Node),
     Text(Text),
     List(Span, Vec<Template>),
@@ -25,17 +25,17 @@ pub(crate) struct Slot {
     value: Template,
 }
 
-/// Which expressions can be evaluated.
+/// The moment of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// Before anything has run: what depends on outputs becomes [`Data::Unknown`].
+    /// Before anything has run: values that depend on outputs become [`Data::Unknown`].
     Check,
-    /// When everything that the task needs has finished.
+    /// When all needs of the task have finished.
     Resolve,
 }
 
 impl Template {
-    /// Compiles the texts of a value. A text that is refused is as good as unknown.
+    /// Compiles the texts of a value. An invalid text becomes an unknown value.
     pub fn compile(source: &Source, node: &Node, log: &mut Log) -> Template {
         match &node.data {
             Data::Scalar(_) => {
@@ -76,7 +76,7 @@ impl Template {
         Text::parse_bare(source, node, log).map(Template::Text)
     }
 
-    /// The value behind a key of a mapping.
+    /// The value of a key of a mapping.
     pub fn part(&self, key: &str) -> Option<Template> {
         match self {
             Template::Fixed(node) => node.get(key).map(|entry| Template::Fixed(entry.value.clone())),
@@ -89,7 +89,7 @@ impl Template {
         matches!(self, Template::Fixed(_))
     }
 
-    /// Whether it is just what was written: neither an expression, nor one that was refused.
+    /// Whether it is a literal without expressions, valid or invalid.
     fn is_plain(&self) -> bool {
         matches!(self, Template::Fixed(node) if node.data != Data::Unknown)
     }
@@ -102,7 +102,7 @@ impl Template {
         }
     }
 
-    /// How many values it has, expressions not counted.
+    /// The number of its values, without expressions.
     pub fn size(&self) -> usize {
         fn of(node: &Node) -> usize {
             match &node.data {
@@ -119,7 +119,7 @@ impl Template {
         }
     }
 
-    /// What filling it in costs at most: see [`Computed::cost`].
+    /// The maximum cost of filling it in: see [`Computed::cost`].
     pub fn cost(&self, params: &BTreeMap<String, usize>, matrix: usize) -> usize {
         let computed = self.computed();
         let cost = computed.iter().map(|computed| computed.cost(params, matrix)).fold(0, usize::saturating_add);
@@ -141,7 +141,7 @@ impl Template {
         found
     }
 
-    /// What was written literally; every text with expressions is unknown.
+    /// The literal values; every text with expressions is unknown.
     pub fn without_computed(&self) -> Node {
         let literal = |span: Span, data: Data| Node { span, data, computed: false };
         match self {
@@ -161,7 +161,7 @@ impl Template {
         }
     }
 
-    /// Evaluates the expressions. One that fails leaves an error and an unknown value.
+    /// Evaluates the expressions. If one fails, it reports an error and its value is unknown.
     pub fn fill(&self, scope: &minijinja::Value, moment: Moment, errors: &mut Vec<EvaluationError>) -> Node {
         match self {
             Template::Fixed(node) => node.clone(),

@@ -1,29 +1,29 @@
-//! The words of an expression: enough of its grammar to find its end, its names and its multiplications.
+//! The tokens of an expression: enough of its grammar to find its end, its names and its multiplications.
 //!
-//! minijinja parses and evaluates the expressions. What it does not offer are the places of names, which messages
-//! need, and a bound on `"text" * 100000000`; both are had from the words alone, since an expression binds no names.
+//! minijinja parses and evaluates the expressions. It does not provide the positions of names, which messages need, nor
+//! a limit for `"text" * 100000000`; both are derived from the tokens, since an expression binds no names.
 
 use std::ops::Range;
 
-/// A word of an expression.
+/// A token of an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Token {
     pub kind: Kind,
-    /// Where in the text, in bytes.
+    /// Its position in the text, in bytes.
     pub at: Range<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     Name(String),
-    /// A text between quotes, without them; escapes are left as they are.
+    /// A quoted text without the quotes; escapes are kept.
     Text(String),
     Number,
     Open(char),
     Close(char),
-    /// Any other sign: `.`, `|`, `*`, `**`, `==`, ...
+    /// Any other symbol: `.`, `|`, `*`, `**`, `==`, ...
     Sign(&'static str),
-    /// A character that begins no word.
+    /// A character that cannot start a token.
     Stray,
 }
 
@@ -36,13 +36,13 @@ impl Token {
     }
 }
 
-/// The one in [`SIGNS`], for its lifetime.
+/// The element of [`SIGNS`], for its lifetime.
 fn sign_of(sign: &str) -> &'static str {
     SIGNS.iter().find(|known| **known == sign).copied().unwrap_or("")
 }
 
-/// The words from the beginning of `text` up to `}}` outside of all brackets, and where that stands; up to the end
-/// of `text` and `None` where it does not come.
+/// The tokens from the start of `text` up to `}}` outside of all brackets, and the position of `}}`; up to the end of
+/// `text` and `None` if it is missing.
 pub(crate) fn scan(text: &str) -> (Vec<Token>, Option<usize>) {
     let mut tokens = Vec::new();
     let (mut at, mut depth) = (0, 0_usize);
@@ -81,7 +81,7 @@ pub(crate) fn scan(text: &str) -> (Vec<Token>, Option<usize>) {
     (tokens, None)
 }
 
-/// How deep brackets are nested in one another.
+/// The nesting depth of brackets.
 pub(crate) fn depth(tokens: &[Token]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for token in tokens {
@@ -124,29 +124,29 @@ fn number(rest: &str) -> usize {
     at
 }
 
-/// What a name in an expression is followed by: `needs.data.outputs['x']` is `needs` with three steps.
+/// A name with its attributes: `needs.data.outputs['x']` is `needs` with three steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Path {
     pub root: Step,
     pub steps: Vec<Step>,
-    /// Whether a step follows that is computed, as in `params[matrix.key]`.
+    /// Whether a computed attribute follows, as in `params[matrix.key]`.
     pub open: bool,
-    /// Where it is the first argument of `best(..)`: the rest of that call, and what follows it.
+    /// If it is the first argument of `best(..)`: the rest of that call, and the attributes after it.
     pub best: Option<Best>,
 }
 
-/// A call such as `best(needs.train, 'valid/loss', mode='min').matrix.states`, behind its first argument.
+/// A call such as `best(needs.train, 'valid/loss', mode='min').matrix.states`, after its first argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Best {
-    /// The metric, where it is written out.
+    /// The metric, if it is a literal.
     pub metric: Option<Step>,
     /// Whether `mode` is given.
     pub mode: bool,
-    /// What is taken of the cell.
+    /// The attributes that are read from the cell.
     pub steps: Vec<Step>,
 }
 
-/// A name with its place.
+/// A name with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
     pub name: String,
@@ -161,7 +161,7 @@ pub(crate) struct Names {
     pub functions: Vec<Step>,
     pub filters: Vec<Step>,
     pub tests: Vec<Step>,
-    /// Slices such as `[1:3]`, by their colon.
+    /// Slices such as `[1:3]`, by the position of the colon.
     pub slices: Vec<Range<usize>>,
 }
 
@@ -188,7 +188,7 @@ pub(crate) fn names(tokens: &[Token]) -> Names {
                 } else if is_test(tokens, at - 1) {
                     found.tests.push(step);
                 } else if before.is_some_and(|token| token.is(".")) || WORDS.contains(&name.as_str()) {
-                    // An attribute of something computed, or a word of the language.
+                    // An attribute of a computed value, or a keyword.
                 } else if next.is_some_and(|token| token.kind == Kind::Open('(')) {
                     found.functions.push(step);
                 } else if !next.is_some_and(|token| token.is("=")) {
@@ -204,7 +204,7 @@ pub(crate) fn names(tokens: &[Token]) -> Names {
     found
 }
 
-/// Whether the name at this place is behind `is` or `is not`.
+/// Whether the name at this index is after `is` or `is not`.
 fn is_test(tokens: &[Token], at: usize) -> bool {
     let word = |back: usize, word: &str| {
         let token = at.checked_sub(back).and_then(|at| tokens.get(at));
@@ -214,7 +214,7 @@ fn is_test(tokens: &[Token], at: usize) -> bool {
     (word(1, "is") && !named("not")) || (word(1, "not") && word(2, "is"))
 }
 
-/// The call of `best` whose first argument is the path from the word `from` up to the word `to`.
+/// The call of `best` whose first argument is the path from the token `from` to the token `to`.
 fn best_call(tokens: &[Token], from: usize, to: usize) -> Option<Best> {
     let open = from.checked_sub(1)?;
     let called = matches!(&tokens.get(open.checked_sub(1)?)?.kind, Kind::Name(name) if name == "best");
@@ -237,7 +237,7 @@ fn best_call(tokens: &[Token], from: usize, to: usize) -> Option<Best> {
     Some(Best { metric, mode, steps: path(root, &tokens[close + 1..]).0.steps })
 }
 
-/// Follows `.name` and `['name']` behind a root; also how many words that took.
+/// Follows `.name` and `['name']` after a root; also returns the number of tokens.
 fn path(root: Step, rest: &[Token]) -> (Path, usize) {
     let mut path = Path { root, steps: Vec::new(), open: false, best: None };
     let mut at = 0;
@@ -265,8 +265,8 @@ fn path(root: Step, rest: &[Token]) -> (Path, usize) {
     }
 }
 
-/// The expression with a filter `|number` behind both operands of each `*`, so that it multiplies numbers only:
-/// minijinja repeats texts and lists with it, as far as 100 MB each.
+/// The expression with the filter [`NUMBER`](crate::language::NUMBER) after both operands of each `*`, so that it
+/// multiplies only numbers: minijinja repeats texts and lists with `*`, up to 100 MB each.
 pub(crate) fn guard_products(text: &str, tokens: &[Token], filter: &str) -> String {
     let mut places: Vec<usize> = Vec::new();
     for (index, token) in tokens.iter().enumerate().filter(|(_, token)| token.is("*")) {
@@ -287,7 +287,7 @@ pub(crate) fn guard_products(text: &str, tokens: &[Token], filter: &str) -> Stri
     guarded
 }
 
-/// Where the operand that begins with the word `at` ends, in bytes: signs, one value, and what belongs to it.
+/// The end, in bytes, of the operand that starts with the token `at`: signs, one value, and its attributes.
 fn operand_end(tokens: &[Token], mut at: usize) -> Option<usize> {
     while tokens.get(at).is_some_and(|token| token.is("-") || token.is("+")) {
         at += 1;
@@ -305,7 +305,7 @@ fn operand_end(tokens: &[Token], mut at: usize) -> Option<usize> {
     }
 }
 
-/// The word that closes the bracket at this place; the place itself where there is no bracket.
+/// The token that closes the bracket at this index; the index itself if there is no bracket.
 fn closing(tokens: &[Token], at: usize) -> Option<usize> {
     let mut depth = 0_usize;
     for (index, token) in tokens.iter().enumerate().skip(at) {

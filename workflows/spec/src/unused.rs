@@ -10,7 +10,7 @@ use crate::template::Template;
 use crate::workflow::Task;
 
 /// Warns about each axis of a job's own matrix that has several values and that no expression of the job uses. `tasks_of`
-/// returns the tasks of the job at a place; `tasks` are those of the whole file.
+/// returns the tasks of the job at an index; `tasks` are those of the whole file.
 pub(crate) fn warn<'t>(
     reader: &mut Reader<'_>,
     jobs: &[DraftJob],
@@ -23,7 +23,7 @@ pub(crate) fn warn<'t>(
     let Some(matrix) = &job.matrix else { return };
     let mine = tasks_of(place);
     for (axis, values) in own_axes(job, &mine, tasks) {
-        // Which task of a needed job is meant follows from the axes that both have.
+        // The axes that both jobs have select the tasks of a needed job.
         let selects =
             || graph.needs[place].iter().any(|&other| tasks_of(other).iter().any(|t| t.matrix.contains_key(axis)));
         if values.len() < 2 || names(job, axis) || selects() {

@@ -1,4 +1,4 @@
-//! The checked workflow: what a file means once nothing is wrong with it. Only this can be planned and run.
+//! The checked workflow: the meaning of a file without problems. Only this can be planned and run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::problem::Problems;
 use crate::resolve::{JobTemplate, Shared};
 use crate::suggest;
 
-/// A checked workflow: every job's tasks are expanded, and every need points to an earlier task.
+/// A checked workflow: every job's tasks are expanded, and every need refers to an earlier task.
 ///
-/// Made by [`check`](crate::check) alone, so that holding one means that the file had no problem.
+/// Only [`check`](crate::check) creates it, so its existence means that the file had no problem.
 #[derive(Debug, Clone)]
 pub struct Workflow {
-    /// The file's `name:`, or the file's own name without its ending.
+    /// The file's `name:`, or the file name without its extension.
     pub name: String,
     /// The file's `description:`.
     pub description: Option<String>,
@@ -26,20 +26,19 @@ pub struct Workflow {
     pub params: Map<String, Value>,
     /// In the order of the file.
     pub jobs: Vec<Job>,
-    /// In an order in which they could run one after another; within a job, all cells of the first replicate come
-    /// before those of the second.
+    /// In topological order; within a job, all cells of the first replicate come before those of the second.
     pub tasks: Vec<Task>,
-    /// What is claimed of its results, in the order of the file.
+    /// The claims about its results, in the order of the file.
     pub claims: Vec<Claim>,
-    /// Warnings: what is valid but probably not intended, such as an axis that nothing uses. Empty for most files.
+    /// Warnings: valid input that is probably not intended, such as an unused axis. Empty for most files.
     pub warnings: Problems,
-    /// What each job's `with:` says, in the order of `jobs`.
+    /// The `with:` of each job, in the order of `jobs`.
     pub(crate) templates: Vec<JobTemplate>,
-    /// The file, and what every expression in it can use.
+    /// The file, and the variables that every expression in it can use.
     pub(crate) shared: Shared,
-    /// What the backends compute on here; see [`Workflow::describe_machine`].
+    /// The description of this machine's backends; see [`Workflow::describe_machine`].
     pub(crate) machine: BTreeMap<String, Value>,
-    /// The jobs whose cells could not be decided, and why.
+    /// The jobs whose cells could not be computed, and why.
     pub(crate) without_cells: WithoutCells,
 }
 
@@ -49,10 +48,10 @@ impl Workflow {
         self.shared.source.included()
     }
 
-    /// The part of the workflow that consists of these jobs and of all that they need, directly or not.
+    /// The part of the workflow that consists of these jobs and of all their direct and indirect needs.
     ///
     /// # Errors
-    /// If there is no such job; says which names there are.
+    /// If a job does not exist; the message lists the names.
     pub fn only(&self, jobs: &[String]) -> Result<Workflow, String> {
         let mut kept = vec![false; self.jobs.len()];
         let mut open = Vec::new();
@@ -69,7 +68,7 @@ impl Workflow {
             }
         }
         let kept_tasks: Vec<bool> = self.tasks.iter().map(|task| kept[task.job_index]).collect();
-        // The new place of each kept job and task; what a kept one names is kept too.
+        // The new index of each kept job and task; their needs are kept too.
         let (of_job, of_task) = (renumber(&kept), renumber(&kept_tasks));
         let job = |place: usize| Job {
             needs: self.jobs[place].needs.iter().map(|&need| of_job[need]).collect(),
@@ -95,12 +94,12 @@ impl Workflow {
     }
 }
 
-/// The places that are kept.
+/// The kept indices.
 fn places(kept: &[bool]) -> impl Iterator<Item = usize> {
     kept.iter().enumerate().filter(|(_, kept)| **kept).map(|(place, _)| place)
 }
 
-/// For each place, how many kept ones stand before it.
+/// For each index, the number of kept elements before it.
 fn renumber(kept: &[bool]) -> Vec<usize> {
     let mut next = 0;
     let number = |&kept: &bool| {
@@ -110,114 +109,114 @@ fn renumber(kept: &[bool]) -> Vec<usize> {
     kept.iter().map(number).collect()
 }
 
-/// A job: tasks that differ in their matrix values and replicate only.
+/// A job: tasks that differ only in their matrix values and replicate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
     /// Its key under `jobs:`.
     pub name: String,
-    /// The step kind, as in `uses:`.
+    /// The step kind in `uses:`.
     pub kind: String,
-    /// The jobs that it needs, as places in [`Workflow::jobs`], through `needs` or through `strategy.each`.
+    /// The jobs that it needs through `needs` or `strategy.each`, as indices of [`Workflow::jobs`].
     pub needs: Vec<usize>,
-    /// Its tasks, as places in [`Workflow::tasks`], in order.
+    /// Its tasks, as indices of [`Workflow::tasks`], in order.
     pub tasks: Vec<usize>,
-    /// Where its cells depend on results: the jobs that must be over before it has tasks, as places in [`Workflow::jobs`]. It
-    /// gets its tasks by [`Workflow::expand`], and this is `None` from then on. [`Workflow::deciders`] are those among them
-    /// whose results decide the cells.
+    /// If its cells depend on results: the jobs that must have ended before it has tasks, as indices of [`Workflow::jobs`].
+    /// [`Workflow::expand`] creates its tasks and sets this to `None`. [`Workflow::deciders`] are those among them whose
+    /// results determine the cells.
     pub awaits: Option<Vec<usize>>,
-    /// At most so many of its tasks run at once.
+    /// The maximum number of its tasks that run at the same time.
     pub max_parallel: Option<u32>,
-    /// Whether the job's other tasks are cancelled as soon as one of them has failed for good.
+    /// Whether the job's other tasks are cancelled when one of them has finally failed.
     pub fail_fast: bool,
 }
 
-/// One task: a step with its place in the sweep.
+/// A task: a step with its cell and replicate.
 ///
 /// Its identity is the job, the matrix values and the replicate. `cell` and `address` are that identity as people write
-/// it; nothing is ever read back out of them.
+/// it; no code parses them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     /// Its name, such as `train[chunk=64,states=16]#2`: axes in alphabetical order, replicates counted from 1.
     pub address: String,
-    /// The name of its cell, such as `train[chunk=64,states=16]`: what its replicates share.
+    /// The name of its cell, such as `train[chunk=64,states=16]`, which its replicates share.
     pub cell: String,
     /// The job's name.
     pub job: String,
-    /// The job, as a place in [`Workflow::jobs`].
+    /// The index of the job in [`Workflow::jobs`].
     pub job_index: usize,
     /// The step kind.
     pub kind: String,
-    /// The matrix values of this cell, inherited ones included.
+    /// The matrix values of this cell, including inherited ones.
     pub matrix: BTreeMap<String, Value>,
-    /// Which replicate, from 1; `None` where the job has none.
+    /// The number of the replicate, from 1; `None` if the job has none.
     pub replicate: Option<u32>,
-    /// The tasks that it waits for, as places in [`Workflow::tasks`]: ascending, and all smaller than its own.
+    /// The tasks that it needs, as indices of [`Workflow::tasks`]: ascending, and all smaller than its own.
     pub needs: Vec<usize>,
     /// The task that it is derived from by `strategy: {each: ..}`; also among `needs`.
     pub each: Option<usize>,
-    /// What it can run on, the preferred variant first; never empty.
+    /// The resources that it can run on, in order of preference; never empty.
     pub resources: Vec<Resource>,
-    /// What happens when an attempt fails.
+    /// The retry policy.
     pub retry: Retry,
-    /// How long one attempt may take.
+    /// The time limit of one attempt.
     pub timeout: Duration,
-    /// At most so many tasks of this job run at once (the same for all of them).
+    /// The maximum number of tasks of this job that run at the same time (the same for all of them).
     pub max_parallel: Option<u32>,
-    /// What must have become of its needs before it is decided whether it runs.
+    /// When its needs are met, so that it can be decided whether it runs.
     pub trigger: TriggerRule,
-    /// Whether its failure neither fails the run nor keeps back what needs it.
+    /// Whether its failure fails neither the run nor dependent tasks.
     pub continue_on_error: bool,
 }
 
-/// What must have become of a task's needs before its condition is asked.
+/// When the needs of a task are met, so that its condition is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TriggerRule {
-    /// All have succeeded; as soon as one has not, the task is skipped.
+    /// When all have succeeded; if one did not succeed, the task is skipped.
     AllSuccess,
-    /// All have ended, with any outcome: the condition decides, by `always()`.
+    /// When all have ended, with any outcome: the condition decides, because of `always()` or another status function.
     AllDone,
-    /// All have ended, and so has everything that they need, directly or not: the condition asks for failures anywhere above, by
-    /// `failure()`, and a need may be skipped while something above it still runs.
+    /// When all have ended, with all their ancestors: the condition uses `failure()`, which includes ancestors, and a need may
+    /// be skipped while one of its ancestors still runs.
     AncestorsDone,
 }
 
-/// One variant of what a task can run on.
+/// One alternative of the resources that a task can run on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
     /// The backend, such as `cpu`.
     pub backend: String,
     /// Compute threads, at least 1.
     pub cpus: u32,
-    /// Memory in bytes that an attempt may use; `None` for no limit of its own.
+    /// The memory limit of an attempt in bytes; `None` means no limit of its own.
     pub memory: Option<u64>,
-    /// Whether nothing else shall run on the node meanwhile, as a benchmark wants it.
+    /// Whether no other attempt may run on the node at the same time, as a benchmark requires.
     pub exclusive: bool,
     /// The label that a worker node must have to run it; `None` for any node.
     pub label: Option<String>,
 }
 
-/// What happens when an attempt fails.
+/// The retry policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Retry {
-    /// Further attempts after the first one; 0 for none.
+    /// The maximum number of retries; 0 for none.
     pub max: u32,
-    /// The classes of failure that are worth another attempt, out of [`FAILURE_CLASSES`].
+    /// The classes of failure that are retried, from [`FAILURE_CLASSES`].
     pub when: Vec<String>,
-    /// How long to wait before the next attempt.
+    /// The delay before the next attempt.
     pub backoff: Backoff,
 }
 
-/// How long to wait before another attempt: `duration * factor^n` before the retry number n, counted from 0.
+/// The delay before a retry: `duration * factor^n` before the retry number n, counted from 0.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Backoff {
-    /// The first wait.
+    /// The first delay.
     pub duration: Duration,
-    /// What each further wait is multiplied by; at least 1.
+    /// The factor of each further delay; at least 1.
     pub factor: f64,
 }
 
-/// The classes of failure that `retry.when` may name, in the order of the documentation. The protocol's
-/// `FailureClass` has the same names; that crate is further right in the layering, so a test there compares them.
+/// The classes of failure in `retry.when`, in the order of the documentation. The protocol's `FailureClass` has the
+/// same names; that crate is further right in the layering, so a test there compares them.
 pub const FAILURE_CLASSES: &[(&str, &str)] = &[
     ("step", "the step reported that it cannot do what was asked"),
     ("check", "a check of the step on its own result failed"),
@@ -231,10 +230,10 @@ pub const FAILURE_CLASSES: &[(&str, &str)] = &[
     ("cancelled", "a person cancelled it"),
 ];
 
-/// What `retry.when` is where a file gives `retry.max` alone: the failures that may well not happen again.
+/// The default of `retry.when` if a file only gives `retry.max`: failures that may well not happen again.
 pub const RETRIED_BY_DEFAULT: &[&str] = &["crashed", "unavailable", "preempted"];
 
-/// How long an attempt may take where a file does not say (`timeout-minutes: 360`, as GitHub Actions has it).
+/// The default time limit of an attempt (`timeout-minutes: 360`, as in GitHub Actions).
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(360 * 60);
 
 impl Default for Resource {

@@ -1,10 +1,10 @@
-//! Files with something wrong. Each snapshot is the whole of what a person reads: change them only to help more.
+//! Files with problems. Each snapshot is the complete output for a person: change it only to improve it.
 
 use assay_spec::check;
 
 mod fake;
 
-/// What the file `tests/bad/NAME.yaml` is told.
+/// The output for the file `tests/bad/NAME.yaml`.
 fn told(name: &str, text: &str) -> String {
     match check(&format!("{name}.yaml"), text, &fake::kinds(), &[]) {
         Ok(_) => panic!("nothing was found wrong with {name}.yaml"),

@@ -1,4 +1,4 @@
-//! Claims of good files: what they mean.
+//! The meaning of claims in valid files.
 
 use assay_spec::{Axis, Claimed, Comparison, Formula, Tolerance, Workflow, check};
 

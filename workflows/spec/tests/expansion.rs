@@ -1,4 +1,4 @@
-//! Jobs whose cells depend on results: which they are, and what tasks they get.
+//! Jobs whose cells depend on results, and the tasks that they get.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ fn checked(jobs: &str) -> Workflow {
     check("f.yaml", &text, &fake::kinds(), &[]).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// Every task succeeds; a training reports its place as its loss.
+/// Every task succeeds; a training reports its index as its loss.
 fn success(task: usize) -> Option<Finished> {
     let file = ArtifactRef { hash: format!("{task:064x}"), name: "file".into(), bytes: 1 };
     let mut outputs: Outputs =
@@ -33,7 +33,7 @@ fn expand(workflow: &Workflow, job: &str) -> Expanded {
     workflow.expand(place(workflow, job), &success)
 }
 
-/// The addresses of the tasks from a place on.
+/// The addresses of the tasks from an index on.
 fn addresses(expanded: &Expanded) -> Vec<&str> {
     expanded.workflow.tasks[expanded.first..].iter().map(|task| task.address.as_str()).collect()
 }
@@ -66,12 +66,12 @@ fn the_cells_of_a_job_follow_from_results_and_what_is_behind_it_follows_with_it(
     assert!(after.jobs.iter().all(|job| job.awaits.is_none() && !job.tasks.is_empty()));
     assert_eq!(needs(after, "each[n=2,states=5]#2"), ["refine[n=2,states=5]#2"]);
     assert_eq!(needs(after, "axis[states=5]").len(), 4);
-    // The cells came from all of `train`, which has no cell with five states.
+    // The cells depend on all of `train`, which has no cell with five states.
     assert_eq!(needs(after, "refine[n=1,states=5]#1"), ["train[states=4]", "train[states=8]"]);
     assert!(after.tasks.iter().enumerate().all(|(place, task)| task.needs.iter().all(|&need| need < place)));
     let ix = after.tasks.iter().position(|task| task.address == "refine[n=1,states=5]#1").unwrap();
     assert_eq!(after.resolve(ix, &success).unwrap().config["title"], json!("s5"));
-    // The tasks that were there are as they were.
+    // The existing tasks are unchanged.
     assert_eq!(after.tasks[..4], workflow.tasks[..]);
 }
 
@@ -121,7 +121,7 @@ fn a_whole_matrix_may_be_computed() {
     assert_eq!(addresses(&expand(&workflow, "r")), ["r[states=4]", "r[states=8]"]);
 }
 
-/// What is told of the one task of a job whose cells could not be decided.
+/// The messages of the single task of a job whose cells could not be computed.
 fn fails(matrix: &str) -> String {
     let workflow = checked(&format!(
         "  one: {{uses: train, needs: data, with: {{data: \"${{{{ needs.data.outputs.dataset }}}}\", model: {{family: ten, dim: 1, states: 1}}}}}}\n  \
@@ -200,7 +200,7 @@ fn the_backends_of_jobs_without_tasks_are_known() {
         "  r: {uses: report, needs: train, resources: [{backend: cuda}], strategy: {matrix: {x: \"${{ [best(needs.train, 'valid/loss').matrix.states] }}\"}}}\n",
     );
     assert_eq!(workflow.backends().into_iter().collect::<Vec<_>>(), ["cpu", "cuda"]);
-    // Also where an axis names them, its own or one of the job that it is derived from.
+    // Also if an axis names them, either its own or one of the job that it is derived from.
     let workflow = checked(
         "  r:\n    uses: report\n    needs: train\n    resources: [{backend: \"${{ matrix.on }}\"}]\n    \
          strategy: {matrix: {on: [cuda, torch], x: \"${{ [best(needs.train, 'valid/loss').matrix.states] }}\", include: [{on: rocm, x: 2}]}}\n  \
@@ -210,7 +210,7 @@ fn the_backends_of_jobs_without_tasks_are_known() {
     for backend in ["cuda", "torch", "rocm", "cuda-a", "rocm-b"] {
         assert!(backends.contains(backend), "{backend}: {backends:?}");
     }
-    // Jobs that are derived from two others, level by level: each is looked at once.
+    // Jobs that are derived from two others, level by level: each is visited once.
     let mut jobs = "  a0: {uses: report, needs: train, strategy: {matrix: {x: \"${{ [needs.train.result] }}\"}}}\n  b0: {uses: report, needs: a0}\n".to_owned();
     for level in 1..30 {
         let above = level - 1;
@@ -236,7 +236,7 @@ fn settings_of_jobs_behind_decided_cells_can_use_their_axes() {
     assert_eq!(addresses(&expanded), ["r[x=4]", "s[x=4]"]);
     assert_eq!(expanded.workflow.tasks.last().unwrap().timeout.as_secs(), 240);
     assert_eq!(expanded.workflow.resolve(expanded.first + 1, &success).map(|step| step.kind), Ok("report".into()));
-    // What the cells do not have is found once they are known: in settings, and in a condition.
+    // A value that the cells lack is found once they are known: in settings, and in a condition.
     for settings in ["timeout-minutes: \"${{ each.matrix.y }}\"", "if: matrix.y > 1"] {
         let expanded = expand(&check(settings), "r");
         let error = expanded.workflow.resolve(expanded.first + 1, &success).unwrap_err().to_string();
@@ -262,7 +262,7 @@ fn a_task_that_stands_for_a_job_without_cells_keeps_continue_on_error() {
         assert!(
             expanded.workflow.resolve(expanded.first, &success).unwrap_err().to_string().contains("cannot be decided")
         );
-        // The settings of what is derived from it are no error of their own.
+        // The settings of a derived job are not a separate error.
         let derived = expanded.workflow.resolve(expanded.first + 1, &success);
         assert!(derived.is_ok(), "{derived:?}");
     }

@@ -1,4 +1,4 @@
-//! Files with nothing wrong: what they mean, as whole states.
+//! Files without problems: their meaning, as whole states.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ fn checked(text: &str) -> Workflow {
     check("good.yaml", text, &fake::kinds(), &[]).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// Everything that a workflow says, destructured so that a new field cannot hide.
+/// The whole content of a workflow, destructured so that a new field cannot hide.
 fn show(workflow: &Workflow) -> String {
     let mut out = String::new();
     let Workflow { name, description, params, jobs, tasks, .. } = workflow;
@@ -116,9 +116,9 @@ fn an_axis_that_changes_nothing_is_pointed_out() {
         "  a:\n    strategy: {matrix: {seed: [1]}}\n    uses: report".to_owned(),
         "  a:\n    strategy: {matrix: {seed: [1, 2]}}\n    uses: report\n    with: {title: \"t${{ matrix | length }}\"}".to_owned(),
         "  a:\n    strategy: {matrix: {cpus: [1, 2]}}\n    uses: report\n    resources: [{cpus: \"${{ matrix.cpus }}\"}]".to_owned(),
-        // Which cell of `a` is needed follows from the axis.
+        // The axis selects the cell of `a`.
         format!("  a:\n    strategy: {{matrix: {{seed: [1, 2]}}}}\n    {with}\n  b:\n    needs: [a]\n    strategy: {{matrix: {{seed: [1, 2]}}}}\n    uses: report"),
-        // Inherited, and not the job's own.
+        // Inherited, not the job's own.
         format!("  a:\n    strategy: {{matrix: {{seed: [1, 2]}}}}\n    {with}\n  b:\n    strategy: {{each: a}}\n    uses: report"),
     ] {
         assert_eq!(warned(&used), [], "{used}");

@@ -6,7 +6,7 @@ use assay_spec::{Problems, Workflow, check_with_files};
 
 mod fake;
 
-/// Checks the first of some files, where the others can be included.
+/// Checks the first file; the others can be included.
 fn checked(files: &[(&str, &str)]) -> Result<Workflow, Problems> {
     let texts: BTreeMap<&str, &str> = files.iter().copied().collect();
     let load = |name: &str| texts.get(name).map(|text| (*text).to_owned()).ok_or_else(|| "no such file".to_owned());

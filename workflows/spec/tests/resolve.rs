@@ -1,4 +1,4 @@
-//! Configs once the outputs are known, and their cache keys.
+//! Configs with known outputs, and their cache keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ fn checked(text: &str) -> Workflow {
     check("f.yaml", text, &fake::kinds(), &[]).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// What a task would leave behind: artifacts whose content depends on the task's key alone.
+/// The outputs that a task would produce: artifacts whose content depends only on the task's key.
 fn outputs_for(key: &str) -> Outputs {
     let artifact = |name: &str| {
         let hash = blake3::hash(format!("{key}/{name}").as_bytes()).to_hex().to_string();
@@ -80,7 +80,7 @@ fn artifacts_count_by_content_alone() {
     assert_ne!(resolve(&other, "a.bin", 3).key, step.key);
 }
 
-/// The addresses whose keys differ, or that are there only once.
+/// The addresses whose keys differ, or that occur in only one workflow.
 fn changed(before: &str, after: &str) -> BTreeSet<String> {
     let (before, after) = (keys(before), keys(after));
     let all: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
@@ -104,7 +104,7 @@ fn a_changed_value_changes_what_depends_on_it_and_nothing_else() {
     let expected: BTreeSet<String> = all.iter().filter(|address| address.contains("transformer")).cloned().collect();
     assert_eq!(transformers, expected);
     assert_eq!(changed(SWEEP, &in_sweep("title: seed", "title: Seed")), of(&["compare"]));
-    // The comparison takes the cells in their order.
+    // The comparison uses the cells in their order.
     assert_eq!(changed(SWEEP, &in_sweep("chunk: [16, 64]", "chunk: [64, 16]")), of(&["compare"]));
     for irrelevant in [
         in_sweep("timeout-minutes: 0.5", "timeout-minutes: 5"),
@@ -120,7 +120,7 @@ fn a_changed_value_changes_what_depends_on_it_and_nothing_else() {
 
 #[test]
 fn another_cell_or_replicate_leaves_the_others_alone() {
-    // Without the comparison, which takes in every cell.
+    // Without the comparison, which depends on every cell.
     let sweep = SWEEP
         .replace("needs: [ten, quantize]", "needs: [data]")
         .replace("models: \"${{ needs.ten.cells | map(attribute='outputs.model') | list }}\"", "values: {}");
@@ -130,7 +130,7 @@ fn another_cell_or_replicate_leaves_the_others_alone() {
     let deeper = sweep.replace("replicates: 2", "replicates: 3");
     let new = changed(&sweep, &deeper);
     assert!(!new.is_empty() && new.iter().all(|address| address.ends_with("#3")), "{new:?}");
-    // A first replicate is what there was without replicates.
+    // A first replicate has the same key as the task without replicates.
     let once = keys("jobs: {a: {uses: report, with: {title: x}}}");
     let twice = keys("jobs: {a: {uses: report, with: {title: x}, strategy: {replicates: 2}}}");
     assert_eq!(once["a"], twice["a#1"]);
@@ -203,7 +203,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// The same value with the keys of every mapping the other way round.
+/// The same value with the keys of every mapping in reverse order.
 fn turned(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -214,7 +214,7 @@ fn turned(value: &Value) -> Value {
     }
 }
 
-/// JSON is YAML, as long as nothing in it looks like an expression.
+/// JSON is YAML, unless it contains something that looks like an expression.
 fn key_of(values: &Value) -> (String, Value) {
     let text = json!({"jobs": {"a": {"uses": "report", "with": {"values": {"v": values}}}}}).to_string();
     let step = checked(&text).resolve(0, &|_| None).unwrap();

@@ -13,7 +13,7 @@ fn checked(text: &str) -> Workflow {
     check("f.yaml", text, &fake::kinds(), &[]).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
-/// A training that left a model, and reported these metrics.
+/// A training that produced a model, and reported these metrics.
 fn trained(place: usize, metrics: &[(&str, f64)]) -> Finished {
     let hash = format!("{place:064x}");
     let model = Output::Artifact(ArtifactRef { hash, name: "model".into(), bytes: 1 });
@@ -32,7 +32,7 @@ fn sweep(values: &str) -> Workflow {
     ))
 }
 
-/// The validation losses of the four trainings, in the order 4#1, 8#1, 4#2, 8#2; `None` for one that failed.
+/// The validation losses of the four trainings, in the order 4#1, 8#1, 4#2, 8#2; `None` for a failed one.
 type Losses = [Option<f64>; 4];
 
 const LOSSES: Losses = [Some(0.5), Some(0.25), Some(0.75), Some(0.5)];
@@ -116,7 +116,7 @@ fn filters_that_compare_refuse_metrics_that_are_missing_or_not_finite() {
         let failed = [Some(0.5), Some(0.25), None, Some(1.0)];
         fails(expression, failed, &["`train[states=4]#2` has no metric `valid/loss`", "it failed"]);
     }
-    // Whether there is a value can be asked, and another one can be given.
+    // An expression can test whether a value exists, and replace a missing one.
     let failed = [Some(0.5), Some(0.25), None, Some(1.0)];
     let given = |expression: &str| value(expression, failed);
     let there = "needs.train.cells | selectattr('metrics.valid/loss', 'defined') | map(attribute='metrics.valid/loss')";
@@ -132,7 +132,7 @@ fn filters_that_compare_refuse_metrics_that_are_missing_or_not_finite() {
 #[test]
 fn the_message_of_an_error_is_about_what_its_own_expression_looked_up() {
     let failed = [None, Some(1.0), Some(1.0), Some(1.0)];
-    // The first value is given another one; `matrix` is what the second one lacks.
+    // The first value has a default; `matrix` is missing in the second one.
     fails(
         "[needs.train.cells[0].metrics['valid/loss'] | default(0), needs.train.cells[1].matrix.none] | list",
         failed,
@@ -143,13 +143,13 @@ fn the_message_of_an_error_is_about_what_its_own_expression_looked_up() {
         failed,
         &["the expression has no value"],
     );
-    // Of two expressions that fail, each has its own reason.
+    // Of two expressions that fail, each has a separate reason.
     let both = "needs.train.cells[0].outputs.model }}\", w: \"${{ needs.train.cells[1].metrics['none']";
     let error = value(both, failed).unwrap_err();
     let at = |words: &str| error.find(words).unwrap_or_else(|| panic!("{words}: {error}"));
     let (output, metric) = (at("has no output `model`"), at("has no metric `none`"));
     assert!(output < metric && at("v: \"") < metric, "{error}");
-    // What the first expression looked up in vain and replaced is no reason for the second one.
+    // A missing value that the first expression replaced is not a reason for an error of the second.
     let second =
         "needs.train.cells[0].metrics['valid/loss'] | default(1) }}\", w: \"${{ needs.train.cells[1].matrix.none";
     fails(second, failed, &["the expression has no value"]);
@@ -183,7 +183,7 @@ fn best_takes_the_direction_that_the_config_of_the_job_declares() {
         assert!(error.contains("`metrics: {loss: {better: lower}}`"), "{with}: {error}");
         assert_eq!(chosen(with, "best(needs.tune, 'loss', mode='max').matrix.n"), Ok(json!(2)));
     }
-    // What depends on the cell is not known before the run, nor for the job as a whole.
+    // A value that depends on the cell is not known before the run, nor for the job as a whole.
     let error = chosen("metrics: {loss: {better: \"${{ 'lower' if matrix.n else 'higher' }}\"}}", best).unwrap_err();
     assert!(error.contains("say `mode='min'` or `mode='max'`"), "{error}");
 }
@@ -236,7 +236,7 @@ fn best_takes_the_cell_with_the_best_mean() {
         json!([0.25, 0.5]),
     );
     gives("best(needs.train, 'valid/loss').replicates | length", json!(2));
-    // Of equal cells the first, whichever direction is better.
+    // Of equal cells the first one, for either direction.
     let equal = [Some(0.5), Some(0.25), Some(0.5), Some(0.75)];
     for expression in
         ["best(needs.train, 'valid/loss').matrix.states", "best(needs.train, 'valid/loss', mode='max').matrix.states"]
@@ -269,7 +269,7 @@ fn a_cell_with_a_failed_replicate_is_left_out_of_best_with_a_warning() {
     assert!(none.contains("f.yaml:13:"), "{none}");
 }
 
-/// What a condition says of a task that needs `a` and `b`, where `a` needs `root`.
+/// The decision of a condition for a task that needs `a` and `b`, where `a` needs `root`.
 fn condition(text: &str, conclusions: [Conclusion; 3]) -> Result<Option<String>, String> {
     let workflow = checked(&format!(
         "params: {{steps: 3}}\njobs:\n  root: {{uses: report, continue-on-error: false}}\n  a: {{uses: report, needs: root}}\n  \
@@ -289,7 +289,7 @@ fn conditions_ask_how_the_needs_ended() {
         ("success()", all, true),
         ("success()", [Success, Success, Failure], false),
         ("success()", [Success, Skipped, Success], false),
-        // What stands further above counts for `failure()` alone.
+        // Further ancestors count only for `failure()`.
         ("success()", [Failure, Success, Success], true),
         ("failure()", [Failure, Skipped, Success], true),
         ("failure()", all, false),
@@ -319,7 +319,7 @@ fn a_condition_with_a_status_function_waits_for_all_needs() {
     assert_eq!(rule("1 > 2"), TriggerRule::AllSuccess);
     assert_eq!(rule("always()"), TriggerRule::AllDone);
     assert_eq!(rule("success() or cancelled()"), TriggerRule::AllDone);
-    // It looks at everything above, which may still run while a need is skipped already.
+    // It depends on all ancestors, which may still run while a need is already skipped.
     assert_eq!(rule("1 > 2 and not failure()"), TriggerRule::AncestorsDone);
 }
 

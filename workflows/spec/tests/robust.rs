@@ -1,4 +1,4 @@
-//! No text makes the checker panic, and none makes it take more than bounded memory.
+//! No text makes the checker panic, and none makes it use unbounded memory.
 
 use assay_spec::{Problems, Workflow, check};
 use memory::measure_peak;
@@ -11,7 +11,7 @@ fn read(text: &str) -> Result<Workflow, Problems> {
     check("f.yaml", text, &fake::kinds(), &[])
 }
 
-/// Checks a text, and what holds of every answer. Answers the first message, or nothing.
+/// Checks a text, and the invariants of every result. Returns the first message, or nothing.
 fn examine(text: &str) -> String {
     match read(text) {
         Ok(workflow) => {
@@ -33,7 +33,7 @@ fn examine(text: &str) -> String {
     }
 }
 
-/// The messages of the tasks that cannot be resolved while no task has outputs.
+/// The messages of the tasks that cannot be resolved as long as no task has outputs.
 fn resolve_all(text: &str) -> Vec<String> {
     let Ok(workflow) = read(text) else { return Vec::new() };
     let resolve = |task| workflow.resolve(task, &|_| None).err().map(|error| error.to_string());
@@ -98,7 +98,7 @@ fn many_matrices_do_not_add_up() {
         .map(|job| format!("  j{job}: {{uses: report, strategy: {{matrix: {{a: [{numbers}], b: *b}}}}}}\n"))
         .collect();
     let text = format!("params: {{b: &b [{numbers}]}}\njobs:\n{jobs}");
-    // The first matrix fits, and its 90,000 tasks take about 3 KiB each; no other one is built.
+    // The first matrix fits, and its 90,000 tasks need about 3 KiB each; no other matrix is built.
     let first = examine_within(400 * MIB, &text);
     assert!(first.contains("with the 90000 cells of this matrix the file has more than 100000"), "{first}");
 }
@@ -129,7 +129,7 @@ fn expressions_cannot_multiply_what_they_start_from() {
     let expressions: String = (0..50).map(|n| format!("      x{n}: ${{{{ ({sum}) | sum }}}}\n")).collect();
     let text =
         format!("params: {{l: [{list}]}}\njobs:\n  a:\n    uses: report\n    with:\n     values:\n{expressions}");
-    // Far too much to be evaluated while checking: it is left to the moment when the task is resolved.
+    // Far too large to be evaluated during the check: it is evaluated when the task is resolved.
     assert_eq!(examine_within(128 * MIB, &text), "");
     let strategy = format!(
         "params: {{l: [{list}]}}\njobs:\n  a:\n    uses: report\n    strategy:\n      replicates: ${{{{ ({sum}) | sum }}}}\n      max-parallel: ${{{{ ({sum}) | sum }}}}\n      fail-fast: ${{{{ ({sum}) | sum }}}}\n"
@@ -164,14 +164,14 @@ fn arguments_of_filters_are_not_multiplied_by_lists() {
 
 #[test]
 fn hints_for_many_wrong_names_take_no_time() {
-    // Comparing 10,000 long names with 256 known ones each would take seconds: 164 million cells of a table a name.
+    // Comparing 10,000 long names with 256 known ones each would take seconds: 10 billion table cells.
     let long = |n: usize| format!("{}{n:05}", "q".repeat(58));
     let jobs: String = (0..256).map(|n| format!("  {}: {{uses: report}}\n", long(n))).collect();
     let needs: String = (0..10_000).map(|n| format!("z{}, ", &long(n)[1..])).collect();
     let text = format!("jobs:\n{jobs}  last: {{uses: report, needs: [{needs}]}}\n");
     let Err(problems) = read(&text) else { panic!("the needs are unknown") };
     assert_eq!(problems.problems.len() + problems.omitted, 10_000);
-    // The first ones have hints, and those beyond what is shown are not computed.
+    // The first problems have hints; those beyond the displayed ones are not computed.
     assert!(problems.problems[0].hint.is_some());
 }
 
@@ -239,7 +239,7 @@ fn pathological_texts_end() {
 
 #[test]
 fn deep_expressions_fit_a_small_stack() {
-    // As many as are just allowed, and as many as fit the length.
+    // As many as are allowed, and as many as the length allows.
     let nested = |open: &str, core: &str, close: &str| -> Vec<String> {
         let most = (990 - core.len()) / (open.len() + close.len());
         let sizes = [1, 6, 10, 11, 12, 13, 49, 66, 98, 99, 100, 180, 198, 199, most];
@@ -267,7 +267,7 @@ fn deep_expressions_fit_a_small_stack() {
         nested("", "range", "(1)"),
         nested("params[", "1", "]"),
     ];
-    // Half of what a thread gets by default, in a build without optimisation.
+    // Half of a thread's default, in a build without optimisation.
     let small = std::thread::Builder::new().stack_size(MIB);
     let all = move || {
         for expression in expressions.iter().flatten() {
@@ -278,7 +278,7 @@ fn deep_expressions_fit_a_small_stack() {
     small.spawn(all).unwrap().join().unwrap();
 }
 
-/// Pieces that mean something to the parser, the expression language or the checker.
+/// Text with a meaning for the parser, the expression language or the checker.
 #[rustfmt::skip]
 const PIECES: &[&str] = &[
     "jobs", "params", "uses", "with", "needs", "strategy", "matrix", "include", "exclude", "each", "replicates",
@@ -330,7 +330,7 @@ proptest! {
              with: {{values: {{x: {quote}${{{{ {expression} }}}}{quote}}}}}\n"
         );
         examine_within(64 * MIB, &text);
-        // Under the lock of measurements, so that this does not count in those of other tests.
+        // Under the lock of measurements, so that it is not counted in other tests.
         let (resolved, _) = measure_peak(|| resolve_all(&text));
         prop_assert!(resolved.iter().all(|error| !error.is_empty()));
     }

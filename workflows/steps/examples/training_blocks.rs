@@ -1,6 +1,6 @@
-//! Our side of the comparison with PyTorch (`tests/peers/compare.py`): a process that does training steps on request.
+//! The Assay side of the comparison with PyTorch (`tests/peers/compare.py`): a process that executes training steps on request.
 //!
-//! The first line of standard input is a [`Setup`] in JSON, every further line a request; each is answered by a line.
+//! The first line of standard input is a [`Setup`] in JSON, every further line a request; each is answered with one line.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 #[derive(Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 enum Request {
-    /// Write the checkpoint, and say the tokens.
+    /// Write the checkpoint, and return the tokens.
     Export { path: String },
-    /// Say the loss and the norm of its gradient.
+    /// Return the loss and the norm of its gradient.
     Check,
-    /// Do so many steps, and say how long they took.
+    /// Execute `count` steps, and return their duration.
     Steps { count: usize },
-    /// Say what the machine can do at best.
+    /// Measure the machine's peak rate.
     Peak,
 }
 

@@ -1,4 +1,4 @@
-//! How many sequences go side by side: a fixed number, or as many as fit a budget of tokens.
+//! How many sequences form a batch: a fixed number, or as many as fit a budget of tokens.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,19 +20,19 @@ fn max_sequences() -> usize {
     1024
 }
 
-/// How batches are cut.
+/// How batches are formed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Batching {
-    /// So many sequences each.
+    /// This number of sequences each.
     Sequences(usize),
-    /// As many as fit.
+    /// As many as fit the budget.
     Tokens(Budget),
 }
 
 impl Batching {
-    /// Cuts sequences into batches, each of neighbours in `order`, which is sorted by length, the shortest first. A
-    /// batch of a budget is never empty, so that a sequence beyond the budget is a batch of its own: whoever must not
-    /// have that asks [`Batching::longest`] first.
+    /// Divides sequences into batches of neighbours in `order`, which is sorted by length, the shortest first. A batch
+    /// is never empty, so a sequence that exceeds the budget is a separate batch: callers that do not accept this check
+    /// [`Batching::longest`] first.
     #[must_use]
     pub fn cut(self, order: &[usize], lengths: &[usize]) -> Vec<Vec<usize>> {
         match self {
@@ -41,7 +41,7 @@ impl Batching {
         }
     }
 
-    /// The longest sequence that fits; none where every one does.
+    /// The longest sequence that fits; `None` if every sequence fits.
     #[must_use]
     pub fn longest(self) -> Option<usize> {
         match self {
@@ -50,7 +50,7 @@ impl Batching {
         }
     }
 
-    /// Whether so many batches' worth of sequences are there.
+    /// Whether there are enough sequences for `batches` batches.
     #[must_use]
     pub fn is_enough(self, batches: usize, sequences: usize, tokens: usize) -> bool {
         match self {
@@ -68,7 +68,7 @@ impl Budget {
         let mut batches: Vec<Vec<usize>> = Vec::new();
         let mut open: Vec<usize> = Vec::new();
         for &sequence in order {
-            // Sorted by length, the one that is added is the longest.
+            // Sequences are sorted by length, so the added one is the longest.
             let padded = (open.len() + 1) * lengths[sequence];
             if !open.is_empty() && (padded > self.max_tokens || open.len() == self.max_sequences) {
                 batches.push(std::mem::take(&mut open));

@@ -1,4 +1,4 @@
-//! What a step is given to run with, and how it fails.
+//! The interface between a step and its executor, and the errors of steps.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,95 +9,95 @@ use assay_tensor::{Class, Device};
 
 use crate::plugin::{Plugin, PluginContent};
 
-/// The plain values that a step offers, by name.
+/// The plain output values of a step, by name.
 pub type Values = BTreeMap<String, serde_json::Value>;
 
-/// The world as a step sees it. Implemented by the executor, and by tests.
+/// The context in which a step runs. Implemented by the executor, and by tests.
 pub trait Context {
-    /// Where to compute.
+    /// The device for computations.
     fn device(&self) -> &Device;
     /// Compute threads that the step may use, at least 1.
     fn threads(&self) -> usize;
-    /// Which replicate this is, from 1. Mix it into the seed.
+    /// The number of the replicate, from 1. Mix it into the seed.
     fn replicate(&self) -> u32;
-    /// Where an input artifact lies. Read-only.
+    /// The path of an input artifact. Read-only.
     ///
     /// # Errors
     /// If the worker did not provide that artifact.
     fn input(&self, artifact: &ArtifactRef) -> Result<PathBuf, StepError>;
-    /// An empty folder of this attempt's own, for outputs and scratch.
+    /// An empty folder for this attempt, for outputs and scratch files.
     fn workdir(&self) -> PathBuf;
-    /// A folder that all attempts at this very work share, in this run and in later ones: for what lets the next attempt
-    /// go on where this one was stopped. It need not exist yet, may be removed at any moment, and is removed when an
-    /// attempt succeeds. Another attempt may be at work beside this one, so that files are put there whole, by a rename
-    /// from [`Context::workdir`], which is on the same file system. None where there is no such place.
+    /// A folder that all attempts at the same work share, in this run and in later ones, for state from which the next
+    /// attempt can resume. It need not exist, may be removed at any time, and is removed when an attempt succeeds.
+    /// Another attempt may run at the same time, so files must be complete when they appear: rename them from
+    /// [`Context::workdir`], which is on the same file system. `None` if there is no such folder.
     fn resume_dir(&self) -> Option<PathBuf> {
         None
     }
     /// Declares that a file below [`Context::workdir`] is finished and is the output `name`.
     ///
     /// # Errors
-    /// If the file is not there, or lies elsewhere.
+    /// If the file does not exist, or is outside of the work folder.
     fn artifact(&mut self, name: &str, file: &Path) -> Result<(), StepError>;
-    /// Offers a plain value as the output `name`.
+    /// Sets the plain output value `name`.
     fn value(&mut self, name: &str, value: serde_json::Value);
-    /// Reports one point of a metric; `step` is the x axis, 0 where there is none.
+    /// Reports one point of a metric; `step` is the x axis, 0 if the metric has none.
     fn metric(&mut self, name: &str, step: u64, value: f64);
-    /// Reports how far the step is. Cheap: it may be called at every iteration.
+    /// Reports the position of the step. Cheap: it may be called at every iteration.
     fn progress(&mut self, done: u64, total: Option<u64>, unit: &str, note: &str);
     /// Writes a line to the log.
     fn log(&mut self, text: &str);
     /// Runs a config of a step kind in a further process like this one, on the same kind of device with the same threads and
-    /// the inputs of this step, waits for it, and answers with the values that it offers. What it reports besides is
-    /// dropped. `None` where no further process can be started.
+    /// the inputs of this step, waits for it, and returns its output values. Its other reports are dropped. `None` if no
+    /// further process can be started.
     fn run_in_process(&mut self, kind: &str, config: &serde_json::Value) -> Option<Result<Values, StepError>> {
         let _ = (kind, config);
         None
     }
-    /// Starts a plugin, whose component lies at `file`, in a process of its own.
+    /// Starts a plugin, whose component is `file`, in a separate process.
     ///
     /// # Errors
-    /// If plugins cannot be run here, or if the component is no plugin of this interface.
+    /// If plugins cannot be run here, or if the component is not a plugin of this interface.
     fn start_plugin(&mut self, plugin: &PluginContent, file: &Path) -> Result<Box<dyn Plugin>, StepError> {
         let _ = file;
         Err(StepError::failed(format!("the plugin `{}` cannot be run: plugins cannot be started here", plugin.name)))
     }
-    /// Writes a line to the log that a person should see while the run goes on.
+    /// Writes a warning to the log, which is shown while the run is in progress.
     fn warn(&mut self, text: &str);
-    /// Whether the step shall stop; ask about ten times a second, and return [`StepError::Cancelled`].
+    /// Whether the step must stop; check this about ten times a second, and return [`StepError::Cancelled`].
     fn cancelled(&self) -> bool;
 }
 
-/// Why a step failed.
+/// The error of a step.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StepError {
-    /// It cannot do what was asked.
+    /// It cannot do its task.
     #[error("{message}")]
     Failed {
-        /// What happened, in a lower-case fragment.
+        /// What happened, as a lower-case fragment.
         message: String,
-        /// What to do about it.
+        /// How to fix it.
         hint: Option<String>,
     },
-    /// A check that it makes on its own result did not hold.
+    /// A check of its own result failed.
     #[error("{message}")]
     Check {
-        /// What was found and what was expected.
+        /// The actual and the expected value.
         message: String,
-        /// What to do about it.
+        /// How to fix it.
         hint: Option<String>,
     },
     /// The device or the host ran out of memory.
     #[error("out of memory: {0}")]
     OutOfMemory(String),
-    /// A plugin reached a limit that has a failure class of its own.
+    /// A plugin reached a limit with a separate failure class.
     #[error("{message}")]
     PluginLimit {
         /// Which limit.
         kind: LimitKind,
-        /// What happened: it names the plugin, the function and the limit.
+        /// What happened, with the plugin, the function and the limit.
         message: String,
-        /// What to do about it.
+        /// How to fix it.
         hint: Option<String>,
     },
     /// A kernel failed on the device.
@@ -111,7 +111,7 @@ pub enum StepError {
     Cancelled,
 }
 
-/// A limit of a plugin that has a failure class of its own. Fuel has none: a call that runs out of it fails in every attempt.
+/// A plugin limit with a separate failure class. Fuel has none: a call that runs out of it fails in every attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitKind {
     /// Bytes of memory: class `oom`.

@@ -1,10 +1,10 @@
 //! Datasets: token sequences in three splits, in one file, for a classifier or for a language model.
 //!
-//! The file is safetensors. For each split S of `train`, `valid` and `test` it holds three arrays of `U32`:
-//! `S.tokens` (all sequences, one after another), `S.offsets` (where each begins in `S.tokens`, and the end of the
-//! last; one more than there are sequences) and `S.labels` (one a sequence; empty for a language model, whose targets
-//! are the tokens themselves, one ahead). Where sequences are scored by groups too, there is `S.groups` (one a sequence). The
-//! metadata `assay.dataset` is the JSON of [`About`].
+//! The file is in safetensors format. For each split S of `train`, `valid` and `test` it contains three arrays of `U32`:
+//! `S.tokens` (all sequences, one after another), `S.offsets` (the start of each sequence in `S.tokens`, and the end of the
+//! last one) and `S.labels` (one per sequence; empty for a language model, whose targets are the next tokens). If sequences
+//! are also scored by groups, it contains `S.groups` (one per sequence). The metadata `assay.dataset` is the JSON of
+//! [`About`].
 
 use std::path::Path;
 
@@ -16,46 +16,46 @@ use crate::context::StepError;
 /// The metadata key of [`About`].
 const ABOUT: &str = "assay.dataset";
 
-/// What a dataset is.
+/// The description of a dataset.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct About {
-    /// Such as `listops`.
+    /// The name, such as `listops`.
     pub name: String,
     /// One sentence.
     pub description: String,
-    /// Each token as it is printed, in the order of the ids.
+    /// The text of each token, in the order of the ids.
     pub vocabulary: Vec<String>,
-    /// What a model shall do with a sequence. Files from before there was a choice do not say it: they have labels.
+    /// The task of a model. Files of early versions lack it: they have labels.
     #[serde(default, skip_serializing_if = "Goal::is_classify")]
     pub objective: Goal,
     /// Number of classes; labels are smaller. 0 for a language model.
     pub classes: usize,
-    /// The longest that a sequence may be, in tokens.
+    /// The length limit of a sequence, in tokens.
     pub max_length: usize,
-    /// The config that made it.
+    /// The config of the dataset.
     pub config: serde_json::Value,
-    /// The name of each class; empty if classes have only numbers.
+    /// The name of each class; empty if classes only have numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// The name of each group of sequences that is also scored by itself, such as the task of a question; empty without groups.
+    /// The name of each group of sequences that is also scored separately, such as the task of a question; empty without groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
-    /// The files that it was read from; empty if it was generated.
+    /// The files from which it was read; empty if it was generated.
     #[serde(default, skip_serializing_if = "Sources::is_empty")]
     pub sources: Sources,
 }
 
-/// The files that a dataset was read from.
+/// The files from which a dataset was read.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sources {
-    /// The files with their hashes; of very many, the first hundred.
+    /// The files with their hashes; of very many files, the first hundred.
     pub files: Vec<SourceFile>,
-    /// The files that are not listed one by one.
+    /// The files that are not listed individually.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others: Option<OtherFiles>,
 }
 
-/// The files of a dataset that are not listed one by one.
+/// The files of a dataset that are not listed individually.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OtherFiles {
     /// The number of files.
@@ -66,7 +66,7 @@ pub struct OtherFiles {
     pub blake3: String,
 }
 
-/// A file that a dataset was read from.
+/// A file from which a dataset was read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SourceFile {
     /// Its path within its folder or archive.
@@ -78,21 +78,21 @@ pub struct SourceFile {
 }
 
 impl Sources {
-    /// Whether no file was read: the dataset was generated.
+    /// Whether the dataset was generated, without reading files.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 }
 
-/// What a model shall do with a sequence.
+/// The task of a model for a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
-    /// Name its label.
+    /// Predict its label.
     #[default]
     Classify,
-    /// Name each next token.
+    /// Predict each next token.
     Predict,
 }
 
@@ -105,13 +105,13 @@ impl Goal {
 /// A dataset in memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
-    /// What it is.
+    /// The description.
     pub about: About,
-    /// For the optimizer to see.
+    /// For training.
     pub train: Split,
-    /// For choices to be made by.
+    /// For choices such as early stopping.
     pub valid: Split,
-    /// For the final figure.
+    /// For the final figures.
     pub test: Split,
 }
 
@@ -125,7 +125,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// Appends a sequence with its label and its group. Of a split, all sequences have a group or none.
+    /// Appends a sequence with its label and its group. Either all sequences of a split have a group, or none.
     pub fn push_grouped(&mut self, tokens: &[u32], label: u32, group: u32) {
         self.push(tokens, label);
         self.groups.push(group);
@@ -137,7 +137,7 @@ impl Split {
         self.labels.push(label);
     }
 
-    /// Appends a sequence that has no label, as those of a language model.
+    /// Appends a sequence without a label, for a language model.
     pub fn push_unlabelled(&mut self, tokens: &[u32]) {
         if self.offsets.is_empty() {
             self.offsets.push(0);
@@ -146,13 +146,13 @@ impl Split {
         self.offsets.push(self.tokens.len() as u32);
     }
 
-    /// Number of sequences.
+    /// The number of sequences.
     #[must_use]
     pub fn len(&self) -> usize {
         self.offsets.len().saturating_sub(1)
     }
 
-    /// Whether there is none.
+    /// Whether there are no sequences.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -176,7 +176,7 @@ impl Split {
         &self.labels
     }
 
-    /// The group of each sequence; empty where there are no groups.
+    /// The group of each sequence; empty without groups.
     #[must_use]
     pub fn groups(&self) -> &[u32] {
         &self.groups
@@ -196,7 +196,7 @@ impl Split {
         }
     }
 
-    /// Reads a split and checks it, so that nothing later can index out of bounds.
+    /// Reads a split and checks it, so that later indices are never out of bounds.
     fn read(name: &str, file: &ArrayFile, about: &About) -> Result<Self, FileError> {
         let array = |part: &str| {
             let key = format!("{name}.{part}");
@@ -247,7 +247,7 @@ impl Split {
 }
 
 impl Dataset {
-    /// What a model must be able to do for this dataset.
+    /// The requirements of this dataset for a model.
     #[must_use]
     pub fn task(&self) -> Task {
         let objective = match self.about.objective {
@@ -278,7 +278,7 @@ impl Dataset {
     /// Reads a file that [`Dataset::write`] wrote.
     ///
     /// # Errors
-    /// If it cannot be read, or is no dataset, or contradicts itself.
+    /// If it cannot be read, is not a dataset, or is inconsistent.
     pub fn read(path: &Path) -> Result<Self, StepError> {
         let read = || {
             let file = ArrayFile::read(path)?;

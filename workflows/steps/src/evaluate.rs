@@ -1,4 +1,4 @@
-//! `uses: evaluate`: how well a checkpoint does on a split of a dataset.
+//! `uses: evaluate`: scores a checkpoint on a split of a dataset.
 
 use assay_spec::{ArtifactRef, Better, MetricKind, OutputKind, StepKind};
 use schemars::JsonSchema;
@@ -14,7 +14,7 @@ use crate::scoring::{GroupScore, score_groups, scored};
 use crate::step::{ArtifactSchema, Step, no_findings, parse, schema_of};
 
 impl GroupScore {
-    /// Whether at least 95 % of the answers are right: the threshold of Weston et al. (2015).
+    /// Whether at least 95 % of the answers are correct: the threshold of Weston et al. (2015).
     fn is_solved(self) -> bool {
         100 * self.correct >= 95 * self.count
     }
@@ -243,7 +243,7 @@ mod tests {
         let data = json!(context.provide(&path));
         context.run(&Evaluate, json!({"model": model, "data": data})).unwrap();
         let error = |name: &str| context.last(&format!("test/error/{name}"));
-        // Both groups are half of the sequences.
+        // Each group has half of the sequences.
         let mean = (error("odd").unwrap() + error("even").unwrap()) / 2.0;
         assert!((mean - (1.0 - context.last("test/accuracy").unwrap())).abs() < 1e-9);
         assert_eq!((error("none"), context.last("test/tasks_solved")), (None, Some(0.0)));

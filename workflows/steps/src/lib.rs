@@ -1,17 +1,16 @@
-//! The step kinds of a workflow: what `uses:` may name, and how each runs.
+//! The step kinds of a workflow: the names for `uses:`, and their implementations.
 //!
-//! A kind is a [`Step`], in a file or folder of its own: its config (whose JSON Schema comes from the struct), its run,
-//! its metrics and its tests together, and a line in [`registry`]. A step sees the world through [`Context`]: where to
-//! compute, where its inputs lie, where to write, and whom to tell.
+//! A kind is a [`Step`], in a separate file or folder: its config (whose JSON Schema is derived from the struct), its
+//! implementation, its metrics and its tests, and a line in [`registry`]. A step accesses its environment through
+//! [`Context`]: its device, its inputs, its work folder, and its reports.
 //!
 //! Invariants:
 //!
-//! - What a step computes depends on its config, its inputs and the replicate alone: the same bits with any number of
-//!   threads. Clocks serve figures about time only, which no later step computes with.
-//! - A step reads its inputs by hash through the context, and writes only below its work folder, but for what it leaves for the
-//!   next attempt at the same work ([`Context::resume_dir`]). That changes what the work costs, and no bit of what comes
-//!   of it.
-//! - A step panics on no config and no file: what is wrong is a [`StepError`] that a person can act on.
+//! - The result of a step depends only on its config, its inputs and the replicate: the same bits with any number of
+//!   threads. Clocks are only used for figures about time, which no later step uses.
+//! - A step reads its inputs by hash through the context, and writes only below its work folder, except state for the next
+//!   attempt at the same work ([`Context::resume_dir`]). That state changes the cost of the work, but no bit of its result.
+//! - A step never panics because of a config or a file: every problem is a [`StepError`] with a useful message.
 //! - A step that is asked to stop does so within a fraction of a second.
 
 mod context;

@@ -1,4 +1,4 @@
-//! Loading the model that a step works on, and telling why a model failed.
+//! Loads the model of a step, and explains errors of models.
 
 use assay_models::{FileError, Model, ModelError, Objective, checkpoint};
 use assay_spec::ArtifactRef;
@@ -9,7 +9,7 @@ use crate::dataset::Dataset;
 /// The model of a checkpoint, on the step's device.
 ///
 /// # Errors
-/// If the artifact is not there, or is no checkpoint.
+/// If the artifact does not exist, or is not a checkpoint.
 pub(crate) fn load(context: &dyn Context, artifact: &ArtifactRef) -> Result<Model, StepError> {
     let path = context.input(artifact)?;
     checkpoint::load(context.device(), &path).map_err(|error| match error {
@@ -23,10 +23,10 @@ pub(crate) fn load(context: &dyn Context, artifact: &ArtifactRef) -> Result<Mode
     })
 }
 
-/// The dataset of an artifact, for a model that is going to read it.
+/// The dataset of an artifact, for a given model.
 ///
 /// # Errors
-/// If the artifact is not there, is no dataset, or is one for models of another kind.
+/// If the artifact does not exist, is not a dataset, or is for models of another kind.
 pub(crate) fn dataset_for(model: &Model, context: &dyn Context, artifact: &ArtifactRef) -> Result<Dataset, StepError> {
     let dataset = Dataset::read(&context.input(artifact)?)?;
     let (task, data) = (model.task(), dataset.task());
@@ -55,7 +55,7 @@ pub(crate) fn dataset_for(model: &Model, context: &dyn Context, artifact: &Artif
     }
 }
 
-/// A model's error as a step's, after what was tried.
+/// Converts a model's error into a step's error; `what` is the attempted operation.
 pub(crate) fn failed(what: &str, error: ModelError) -> StepError {
     StepError::failed(format!("{what}: {error}"))
 }

@@ -1,31 +1,31 @@
-//! The machine that a measurement was made on, as far as it can be read without rights: part of what makes a latency
-//! traceable. What cannot be read is left out.
+//! The machine of a measurement, as far as it can be read without privileges: part of what makes a latency traceable.
+//! Unknown values are omitted.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine, at one moment.
+/// The machine at one time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's model name.
     pub cpu: Option<String>,
     /// Logical cores that this process may use.
     pub cores: usize,
-    /// The rule by which the first core's frequency is chosen, such as `performance`.
+    /// The frequency governor of the first core, such as `performance`.
     pub governor: Option<String>,
-    /// Vector instruction sets, as far as kernels make use of them.
+    /// Vector instruction sets that kernels use.
     pub instructions: Vec<String>,
     /// Memory of the machine, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Runnable tasks, averaged over 1, 5 and 15 minutes: above the number of cores, latencies are those of a crowd.
+    /// Runnable tasks, averaged over 1, 5 and 15 minutes: above the number of cores, the machine is overloaded.
     pub load: Option<[f64; 3]>,
     /// The system and its kernel.
     pub system: String,
 }
 
 impl Machine {
-    /// Reads the machine as it is now.
+    /// Reads the current state of the machine.
     #[must_use]
     pub fn read() -> Self {
         let text = |path: &str| fs::read_to_string(path).ok();
@@ -48,7 +48,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
 }
 
-/// MemTotal, which is given in kB and means KiB.
+/// MemTotal; its unit `kB` means KiB.
 fn memory(text: &str) -> Option<u64> {
     let kibibytes: u64 = field(text, "MemTotal")?.strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)

@@ -1,12 +1,12 @@
-//! How much memory this process has needed.
+//! The memory use of this process.
 
-/// The most memory that this process ever had resident, in bytes; none where the system does not tell.
+/// The peak resident memory of this process, in bytes; `None` if the system does not report it.
 #[must_use]
 pub fn peak_bytes() -> Option<u64> {
     parse(&std::fs::read_to_string("/proc/self/status").ok()?)
 }
 
-/// `VmHWM`, which is given in kB and means KiB.
+/// `VmHWM`; its unit `kB` means KiB.
 fn parse(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

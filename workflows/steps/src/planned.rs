@@ -1,4 +1,4 @@
-//! What `assay plan` can say of a model before anything runs: how many parameters it has.
+//! The size of a model for `assay plan`, before anything runs.
 
 use assay_models::{Finding, ModelChoice, Objective, SizedModel, Task};
 use assay_spec::{Better, MetricKind};
@@ -17,19 +17,19 @@ const fn chosen(name: &'static str, headline: &'static str) -> MetricKind {
     MetricKind { name, unit: "", better: Better::Neither, headline: Some(headline), covers: "" }
 }
 
-/// The size of a model that is yet to be made.
+/// The size of a model that does not exist yet.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PlannedSize {
     /// It is determined.
     Known(SizedModel),
     /// It depends on the data: vocabulary, classes or the longest sequence.
     DependsOnData,
-    /// No width gives the number of parameters that is asked for; why, and what to do.
+    /// No width gives the requested number of parameters; the reason, and a hint.
     Unreachable(String),
 }
 
-/// The size of the model that a task of a step kind makes, given its config, and kind and config of the task that makes its
-/// dataset. None for kinds that make no model, and for configs that are wrong, which is reported elsewhere.
+/// The size of the model that a task of a step kind produces, given its config, and kind and config of the task that
+/// produces its dataset. `None` for kinds without a model, and for invalid configs, which are reported elsewhere.
 #[must_use]
 pub fn plan_size(kind: &str, config: &Value, producer: Option<(&str, &Value)>) -> Option<PlannedSize> {
     let model = ModelChoice::deserialize(config.get("model")?).ok();
@@ -56,10 +56,10 @@ pub fn plan_size(kind: &str, config: &Value, producer: Option<(&str, &Value)>) -
     })
 }
 
-/// The config of a model with its width. Reports its size, and the width if that was chosen.
+/// The config of a model with its width. Reports its size, and the width if that was computed.
 ///
 /// # Errors
-/// [`StepError::Failed`] if the config is wrong, or no width gives the number of parameters that it asks for.
+/// [`StepError::Failed`] if the config is invalid, or no width gives the requested number of parameters.
 pub fn resolve_model(model: &ModelChoice, task: &Task, context: &mut dyn Context) -> Result<SizedModel, StepError> {
     let refused = |Finding { message, hint, .. }| StepError::Failed { message, hint: Some(hint) };
     let sized = model.resolve(task).map_err(refused)?;

@@ -1,5 +1,5 @@
-//! Plugins as steps see them: how a config names one, and its functions. A plugin runs in its own process, which the
-//! executor starts behind [`Context::start_plugin`].
+//! The interface of plugins for steps: their names in configs, and their functions. A plugin runs in a separate
+//! process, which the executor starts in [`Context::start_plugin`].
 
 use std::borrow::Cow;
 
@@ -29,14 +29,14 @@ pub struct PluginContent {
     pub name: String,
     /// Its component.
     pub component: ArtifactRef,
-    /// The interface that the workflow was resolved for, with its version.
+    /// The interface for which the workflow was resolved, with its version.
     pub interface: String,
     /// The number of the semantics of limits and host calls.
     pub semantics: u32,
-    /// The BLAKE3 hash of the component that the workflow file demands.
+    /// The BLAKE3 hash of the component that the workflow file requires.
     #[serde(default)]
     pub blake3: Option<String>,
-    /// Limits that differ from the default ones.
+    /// Limits that differ from the defaults.
     #[serde(default)]
     pub limits: PluginLimitChoices,
 }
@@ -48,13 +48,13 @@ pub struct PluginLimitChoices {
     /// Bytes of all linear memories of an instance together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
-    /// Units of fuel of a call.
+    /// Units of fuel per call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fuel_per_call: Option<u64>,
-    /// Units of fuel of a call for each sequence or prediction.
+    /// Additional units of fuel per call for each sequence or prediction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fuel_per_sample: Option<u64>,
-    /// Seconds of a call.
+    /// The time limit of a call, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_seconds: Option<u64>,
 }
@@ -104,7 +104,7 @@ pub struct ConfiguredPlugin {
     pub config: Map<String, Value>,
 }
 
-/// How a plugin describes itself.
+/// A plugin's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginAbout {
     /// Its name.
@@ -113,7 +113,7 @@ pub struct PluginAbout {
     pub version: String,
 }
 
-/// A part of a dataset.
+/// A split of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PluginSplit {
     /// The optimizer trains on it.
@@ -124,44 +124,44 @@ pub enum PluginSplit {
     Test,
 }
 
-/// How a plugin describes its dataset.
+/// A plugin's description of its dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginDataset {
-    /// Each token as it is printed, in the order of the ids.
+    /// The text of each token, in the order of the ids.
     pub vocabulary: Vec<String>,
     /// Number of classes; 0 if the next token is predicted.
     pub classes: u32,
-    /// The most tokens of a sequence.
+    /// The length of the longest sequence, in tokens.
     pub max_length: u32,
 }
 
-/// Sequences that a plugin made, checked against the description of its dataset.
+/// Sequences from a plugin, checked against the description of its dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginSequences {
     /// All tokens, one sequence after another.
     pub tokens: Vec<u32>,
-    /// Where each sequence begins, and the end of the last one.
+    /// The start of each sequence, and the end of the last one.
     pub offsets: Vec<u32>,
-    /// One a sequence, or none.
+    /// One per sequence, or none.
     pub labels: Vec<u32>,
 }
 
-/// Predictions of a model: prediction i was made for `targets[i]`.
+/// Predictions of a model: prediction i has the target `targets[i]`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PluginPredictions {
     /// The tokens of the sequences, one sequence after another.
     pub inputs: Vec<u32>,
-    /// Where each sequence begins, and the end of the last one.
+    /// The start of each sequence, and the end of the last one.
     pub offsets: Vec<u32>,
-    /// The right class of each prediction.
+    /// The correct class of each prediction.
     pub targets: Vec<u32>,
-    /// The logits: `classes` a prediction.
+    /// The logits: `classes` per prediction.
     pub scores: Vec<f32>,
     /// Number of classes.
     pub classes: u32,
 }
 
-/// What a training showed after a step.
+/// The observations of a training after a step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PluginObservation {
     /// The step.
@@ -177,13 +177,13 @@ pub struct PluginStage {
     pub until_step: u64,
     /// The longest sequences of this stage, in tokens.
     pub max_length: u32,
-    /// For the log.
+    /// A remark for the log.
     pub note: String,
 }
 
-/// A running plugin. A failure names the plugin, the function and the limit, if one was reached.
+/// A running plugin. A failure names the plugin, the function and, if one was reached, the limit.
 pub trait Plugin {
-    /// How it describes itself.
+    /// Its description of itself.
     fn about(&self) -> PluginAbout;
     /// The lines that it logged since the last call: level and text.
     fn drain_log(&mut self) -> Vec<(String, String)>;
@@ -218,12 +218,12 @@ pub trait Plugin {
     /// # Errors
     /// If the plugin fails.
     fn metric_values(&mut self) -> Result<Vec<(String, f64)>, StepError>;
-    /// Opens a curriculum; `lengths` are those of the training split, ascending. Gives the first state.
+    /// Opens a curriculum; `lengths` are those of the training split, ascending. Returns the first state.
     ///
     /// # Errors
     /// If the plugin refuses the config, or fails.
     fn open_curriculum(&mut self, config: &Value, seed: u64, lengths: &[u32]) -> Result<Vec<u8>, StepError>;
-    /// The stage after `step`, and the state after that.
+    /// The stage after `step`, and the next state.
     ///
     /// # Errors
     /// If the plugin fails.
@@ -235,10 +235,10 @@ pub trait Plugin {
     ) -> Result<(PluginStage, Vec<u8>), StepError>;
 }
 
-/// Starts the plugin that a config names.
+/// Starts the plugin in a config.
 ///
 /// # Errors
-/// If it was resolved for another interface, is not the file that the workflow demands, or cannot be loaded.
+/// If it was resolved for another interface, does not have the required hash, or cannot be loaded.
 pub fn start_plugin(plugin: &PluginRef, context: &mut dyn Context) -> Result<Box<dyn Plugin>, StepError> {
     let refuse = |message: String, hint: &str| StepError::Failed { message, hint: Some(hint.into()) };
     let name = plugin.name();
@@ -266,13 +266,13 @@ pub fn start_plugin(plugin: &PluginRef, context: &mut dyn Context) -> Result<Box
     Ok(started)
 }
 
-/// The output that [`report_plugins`] offers.
+/// The output that [`report_plugins`] sets.
 pub const PLUGINS_OUTPUT: OutputKind = OutputKind {
     name: "plugins",
     about: "If the step uses plugins: a list of {name, component, version, blake3, interface}.",
 };
 
-/// Writes what a plugin logged into the log of the step.
+/// Writes the log lines of a plugin to the log of the step.
 pub fn forward_log(name: &str, plugin: &mut dyn Plugin, context: &mut dyn Context) {
     for (level, text) in plugin.drain_log() {
         let line = format!("plugin `{name}`: {text}");
@@ -280,7 +280,7 @@ pub fn forward_log(name: &str, plugin: &mut dyn Plugin, context: &mut dyn Contex
     }
 }
 
-/// Offers the plugins that a step used as the output `plugins`: name, own name and version, hash and interface.
+/// Sets the output `plugins` to the plugins that a step used: name, own name and version, hash and interface.
 pub fn report_plugins<'a>(used: impl IntoIterator<Item = (&'a PluginRef, &'a dyn Plugin)>, context: &mut dyn Context) {
     let describe = |(plugin, running): (&PluginRef, &dyn Plugin)| {
         let PluginRef::Content(content) = plugin else { return None };

@@ -7,7 +7,7 @@ use crate::context::{Context, StepError};
 use crate::dataset::Split;
 use crate::plugin::{ConfiguredPlugin, Plugin, PluginPredictions, PluginRef, forward_log, start_plugin};
 
-/// The most bytes of scores of one call: below what a call may pass, so that large batches are passed in parts.
+/// The most bytes of scores in one call: below the limit of a call, so that large batches are passed in parts.
 const MOST_SCORES: usize = 16 << 20;
 
 /// A metric and the plugin that computes it.
@@ -32,7 +32,7 @@ impl PluginMetric {
                 });
             }
             let mut plugin = start_plugin(&declared.plugin, context)?;
-            // Refuses a wrong config before any work is done.
+            // Refuses an invalid config before any work is done.
             plugin.open_metric(&config_of(declared))?;
             forward_log(name, plugin.as_mut(), context);
             metrics.push(PluginMetric { declared: declared.clone(), plugin });
@@ -40,13 +40,13 @@ impl PluginMetric {
         Ok(metrics)
     }
 
-    /// The plugin as the config has it, and the running one.
+    /// The plugin in the config, and the running one.
     #[must_use]
     pub fn used(&self) -> (&PluginRef, &dyn Plugin) {
         (&self.declared.plugin, self.plugin.as_ref())
     }
 
-    /// Begins a new pass over a split.
+    /// Starts a new pass over a split.
     ///
     /// # Errors
     /// If the plugin fails.
@@ -54,7 +54,7 @@ impl PluginMetric {
         self.plugin.open_metric(&config_of(&self.declared))
     }
 
-    /// Adds the predictions of a batch, which has the sequences `indices` of a split.
+    /// Adds the predictions of a batch with the sequences `indices` of a split.
     ///
     /// # Errors
     /// If the plugin fails.
@@ -64,7 +64,7 @@ impl PluginMetric {
             .try_for_each(|part| self.plugin.add_predictions(part))
     }
 
-    /// The values of the pass, as `SPLIT/plugin/NAME/VALUE`. One that is not finite is left out with a warning.
+    /// The values of the pass, as `SPLIT/plugin/NAME/VALUE`. A value that is not finite is omitted with a warning.
     ///
     /// # Errors
     /// If the plugin fails.
@@ -84,7 +84,7 @@ fn config_of(declared: &ConfiguredPlugin) -> Value {
     Value::Object(declared.config.clone())
 }
 
-/// The predictions of a batch in parts of whole sequences, with at most `most_bytes` of scores unless one sequence has more.
+/// The predictions of a batch in parts of whole sequences, with at most `most_bytes` of scores unless a single sequence has more.
 fn cut_predictions(
     split: &Split,
     indices: &[usize],
@@ -95,7 +95,7 @@ fn cut_predictions(
     let (mut parts, mut part, mut next) = (Vec::new(), empty(), 0);
     for index in indices {
         let sequence = split.sequence(*index);
-        // A classifier predicts once a sequence, a language model each token but the first.
+        // A classifier predicts once per sequence, a language model each token except the first.
         let count = if split.labels().is_empty() { sequence.len().saturating_sub(1) } else { 1 };
         let scores = &predictions.logits[next * predictions.classes..(next + count) * predictions.classes];
         if !part.targets.is_empty() && 4 * (part.scores.len() + scores.len()) > most_bytes {

@@ -1,8 +1,8 @@
-//! Where a step's time goes: nested timers, written as a Chrome trace.
+//! Nested timers of a step, written as a Chrome trace.
 //!
 //! The file is the JSON array of the Trace Event Format, with complete events (`ph: X`), times in microseconds since
-//! the profiler began; Perfetto and `chrome://tracing` open it. Events lie in one another as their times do. A profiler
-//! that is off costs a comparison a timer.
+//! the profiler started; Perfetto and `chrome://tracing` open it. Events are nested according to their times. A
+//! disabled profiler costs one comparison per timer.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 
 use crate::context::StepError;
 
-/// No more events than this are kept: about 2 MB of file.
+/// The maximum number of events: about 2 MB of file.
 const MAX_EVENTS: usize = 20_000;
 
-/// Collects timers, if it is on.
+/// Collects timers, if it is enabled.
 pub struct Profiler {
     began: Instant,
     on: bool,
     events: Vec<Event>,
 }
 
-/// A timer that runs.
+/// A running timer.
 #[derive(Debug, Clone, Copy)]
 pub struct Span(Option<Instant>);
 
@@ -29,32 +29,32 @@ struct Event {
     name: &'static str,
     at: Duration,
     took: Duration,
-    /// A number that tells it from others of its name, such as the training step.
+    /// A number that distinguishes it from others with the same name, such as the training step.
     number: Option<u64>,
-    /// A row of its own in a viewer, for what runs beside other things.
+    /// The row in a viewer, separate for concurrent work.
     track: usize,
 }
 
 impl Profiler {
-    /// One that collects.
+    /// An enabled profiler.
     #[must_use]
     pub fn on() -> Self {
         Profiler { began: Instant::now(), on: true, events: Vec::new() }
     }
 
-    /// One that does nothing.
+    /// A disabled profiler.
     #[must_use]
     pub fn off() -> Self {
         Profiler { began: Instant::now(), on: false, events: Vec::new() }
     }
 
-    /// Whether it collects.
+    /// Whether it is enabled.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.on
     }
 
-    /// From now on nothing is collected; what was, is kept.
+    /// Stops collecting; collected events are kept.
     pub fn stop(&mut self) {
         self.on = false;
     }
@@ -65,17 +65,17 @@ impl Profiler {
         Span(self.on.then(Instant::now))
     }
 
-    /// Ends a timer, and says what it measured.
+    /// Stops a timer, and records it.
     pub fn end(&mut self, span: Span, name: &'static str) {
         self.record(span, name, None);
     }
 
-    /// As [`Profiler::end`], with a number that is shown beside the name.
+    /// Like [`Profiler::end`], with a number that is shown next to the name.
     pub fn end_numbered(&mut self, span: Span, name: &'static str, number: u64) {
         self.record(span, name, Some(number));
     }
 
-    /// Adds what somebody else measured of the share `share` of some work: shares may run at the same time.
+    /// Adds an external measurement of the share `share` of some work: shares may run at the same time.
     pub fn add(&mut self, name: &'static str, share: usize, began: Instant, ended: Instant) {
         if self.on {
             let (at, took) = (began.duration_since(self.began), ended.duration_since(began));
@@ -100,7 +100,7 @@ impl Profiler {
     /// If it cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), StepError> {
         let microseconds = |time: Duration| time.as_nanos() as f64 / 1000.0;
-        // Whoever contains another comes first, as viewers like it.
+        // Enclosing events come first, as viewers expect.
         let mut order: Vec<&Event> = self.events.iter().collect();
         order.sort_by_key(|event| (event.at, std::cmp::Reverse(event.took)));
         let event = |event: &&Event| {

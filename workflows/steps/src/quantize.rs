@@ -1,8 +1,8 @@
-//! `uses: quantize`: the matrices of a model in int8, and what that costs.
+//! `uses: quantize`: converts the matrices of a model to int8, and measures the loss of quality.
 //!
-//! Scheme `int8`: each matrix `[N, K]` of a linear layer, the head's included, has one scale for each output channel,
-//! `scale_n = max_k |w_nk| / 127`, and `q = round(w / scale)` within -127 to 127, symmetric about zero, ties away from
-//! zero. Activations are quantized on the fly, one scale a row. Embeddings, norms, biases and the recurrence stay f32.
+//! Scheme `int8`: each matrix `[N, K]` of a linear layer, including the head's, has one scale for each output channel, `scale_n = max_k
+//! |w_nk| / 127`, and `q = round(w / scale)` within -127 to 127, symmetric about zero, ties away from zero. Activations are quantized at
+//! run time, with one scale per row. Embeddings, norms, biases and the recurrence stay f32.
 
 use assay_models::{Model, ModelError, Parameter, Parameters, Role, Weight, checkpoint};
 use assay_spec::{ArtifactRef, Better, MetricKind, OutputKind, StepKind};
@@ -113,7 +113,7 @@ impl Step for Quantize {
     }
 }
 
-/// What quantization did to the weights.
+/// The quantization error of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct WeightError {
     matrices: usize,
@@ -167,7 +167,7 @@ fn int8(name: &str, tensor: &Tensor, error: &mut WeightError) -> Result<Weight, 
     let (mut q, mut scales) = (Vec::with_capacity(values.len()), Vec::with_capacity(rows));
     for row in values.chunks_exact(columns.max(1)) {
         let largest = row.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
-        // A row of zeros has any scale; so has one so small that its scale would be no normal number.
+        // A row of zeros can have any scale; so can a row whose scale would be subnormal.
         let scale = if largest / 127.0 >= f32::MIN_POSITIVE { largest / 127.0 } else { 1.0 };
         for &value in row {
             let rounded = (value / scale).round().clamp(-127.0, 127.0);

@@ -1,8 +1,8 @@
-//! Whether a measurement had its machine to itself: how many processors other programs kept busy before, during and after
-//! it. A result that was disturbed says so by a metric, which goes wherever the result goes.
+//! Detects whether other programs disturbed a measurement: how many processors they kept busy before, during and after
+//! it. A disturbed result is marked by a metric, which is shown with the result.
 //!
-//! The kernel counts the time in which each processor was busy, and the time that this process used; what is left was
-//! used by others, the other tasks of the run among them. Time stolen by a hypervisor is not known to be a load.
+//! The kernel counts the time in which each processor was busy, and the time that this process used, with the processes that it
+//! started and waited for. Others used the rest, among them other tasks of the run. Time stolen by a hypervisor is not known to be a load.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub enum Quiet {
     Required,
 }
 
-/// How many processors other programs kept busy; only a result that they may have changed has it.
+/// How many processors other programs kept busy; only reported for a result that they may have changed.
 pub const DISTURBED: MetricKind = MetricKind {
     name: "load/others",
     unit: "",
@@ -33,23 +33,23 @@ pub const DISTURBED: MetricKind = MetricKind {
     covers: "",
 };
 
-/// How long the machine is looked at before and after a measurement.
+/// The duration of the observation before and after a measurement.
 const LOOK: Duration = Duration::from_millis(400);
 
-/// The processors that others may keep busy: a desktop and the run's own main process are never quite idle.
+/// The number of processors that others may keep busy: a desktop and the run's own main process are never quite idle.
 const ALLOWED: f64 = 0.25;
 
-/// Fewer ticks of the kernel's clock (10 ms each) than this are within what its counters round.
+/// The minimum number of ticks of the kernel's clock (10 ms each); fewer are within the rounding of its counters.
 const FEWEST_TICKS: u64 = 5;
 
-/// Processors kept busy by others, on average over each time.
+/// Processors kept busy by others, averaged over each period.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// In the moments before the measurement.
+    /// Just before the measurement.
     pub before: f64,
     /// During it.
     pub during: f64,
-    /// In the moments after it.
+    /// Just after it.
     pub after: f64,
 }
 
@@ -59,18 +59,18 @@ impl Load {
     }
 }
 
-/// A measurement under way.
+/// A measurement in progress.
 pub struct Watch {
     quiet: Quiet,
-    /// `None` where the kernel does not tell.
+    /// `None` if the kernel does not provide the counters.
     begun: Option<(f64, Ticks)>,
 }
 
 impl Watch {
-    /// Looks at the machine before a measurement.
+    /// Observes the machine before a measurement.
     ///
     /// # Errors
-    /// If it has to be quiet and is not, or that cannot be told.
+    /// If it must be quiet and is not, or that is unknown.
     pub fn begin(quiet: Quiet) -> Result<Watch, StepError> {
         let begun = look();
         match (&begun, quiet) {
@@ -83,10 +83,10 @@ impl Watch {
         }
     }
 
-    /// Looks at the machine after the measurement; marks the result if others used the machine.
+    /// Observes the machine after the measurement; marks the result if others used the machine.
     ///
     /// # Errors
-    /// If it had to be quiet and was not.
+    /// If it must be quiet and was not.
     pub fn end(self, context: &mut dyn Context) -> Result<Option<Load>, StepError> {
         let Some((before, begun)) = self.begun else { return Ok(None) };
         let during = Ticks::read().map_or(0.0, |ended| ended.others_since(&begun));
@@ -116,7 +116,7 @@ fn disturbed(load: f64, when: &str) -> StepError {
     }
 }
 
-/// The load of others in the next moments, and the counters at their end.
+/// Measures the load of others now; also returns the counters at the end.
 fn look() -> Option<(f64, Ticks)> {
     let began = Ticks::read()?;
     sleep(LOOK);
@@ -127,12 +127,12 @@ fn look() -> Option<(f64, Ticks)> {
 /// The kernel's counters, in ticks.
 #[derive(Debug, Clone, PartialEq)]
 struct Ticks {
-    /// In which some processor was busy, summed over the processors.
+    /// Ticks in which a processor was busy, summed over the processors.
     busy: u64,
-    /// All that passed, summed over the processors.
+    /// All ticks, summed over the processors.
     all: u64,
     processors: u64,
-    /// That this process used.
+    /// That this process used, and those of its children that have ended.
     own: u64,
 }
 
@@ -142,7 +142,7 @@ impl Ticks {
         Ticks::parse(&text("/proc/stat")?, &text("/proc/self/stat")?)
     }
 
-    /// From the kernel's listings of the machine and of this process.
+    /// Parses the kernel's files about the machine and about this process.
     fn parse(machine: &str, process: &str) -> Option<Ticks> {
         let total = machine.lines().next()?.strip_prefix("cpu ")?;
         // user, nice, system, idle, iowait, irq, softirq, steal; guests are counted in the first two.
@@ -153,14 +153,16 @@ impl Ticks {
         let numbered =
             |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
         let processors = machine.lines().filter(numbered).count() as u64;
-        // The program's name stands in parentheses, and may hold anything.
+        // The program's name is in parentheses, and may contain any characters.
         let (_, fields) = process.rsplit_once(')')?;
-        let mut times = fields.split_whitespace().skip(11).map_while(|word| word.parse::<u64>().ok());
-        let own = times.next()? + times.next()?;
+        // utime, stime, cutime and cstime.
+        let times = fields.split_whitespace().skip(11).take(4).map_while(|word| word.parse::<u64>().ok());
+        let times: Vec<u64> = times.collect();
+        let own = (times.len() == 4).then(|| times.iter().sum())?;
         (processors > 0).then_some(Ticks { busy, all, processors, own })
     }
 
-    /// How many processors others kept busy since then; 0 where that is within what is allowed.
+    /// How many processors others kept busy since then; 0 if that is within the allowed load.
     fn others_since(&self, then: &Ticks) -> f64 {
         let busy = self.busy.saturating_sub(then.busy);
         let others = busy.saturating_sub(self.own.saturating_sub(then.own));
@@ -185,22 +187,39 @@ mod tests {
     }
 
     fn process(user: u64) -> String {
-        format!("17 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 {user} 4 0 0 20")
+        format!("17 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 {user} 4 5 6 20")
     }
 
     #[test]
     fn what_this_process_did_not_use_was_used_by_others() {
         let at = |user, idle, own| Ticks::parse(&machine(user, idle), &process(own)).unwrap();
         let then = at(1000, 5000, 100);
-        assert_eq!(then, Ticks { busy: 1000, all: 6000, processors: 2, own: 104 });
+        assert_eq!(then, Ticks { busy: 1000, all: 6000, processors: 2, own: 115 });
         // 100 ticks passed on two processors. All that was busy was this process, on one or on both of them.
         assert_eq!(at(1100, 5100, 200).others_since(&then), 0.0);
         assert_eq!(at(1200, 5000, 300).others_since(&then), 0.0);
-        // Somebody else used one and a half.
+        // Another program used one and a half processors.
         assert_eq!(at(1200, 5000, 150).others_since(&then), 1.5);
-        // A fifth of a processor, and four ticks of a short time, are no load.
+        // A fifth of a processor, and four ticks in a short time, do not count as load.
         assert_eq!(at(1120, 5080, 200).others_since(&then), 0.0);
         assert_eq!(at(1008, 5000, 104).others_since(&then), 0.0);
+    }
+
+    #[test]
+    fn what_a_child_used_was_used_by_this_process() {
+        let own = || Ticks::read().unwrap().own;
+        let before = own();
+        let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let used = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+            Ticks::parse(&machine(1, 1), &stat).unwrap().own
+        };
+        while used() < 20 {
+            sleep(Duration::from_millis(10));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(own() - before >= 20);
     }
 
     #[test]

@@ -1,16 +1,16 @@
-//! Seeds for each purpose, and shuffling: the same everywhere, whatever the machine.
+//! Seeds for each purpose, and shuffling, with the same results on every machine.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-/// A seed for one purpose of one replicate, unrelated to those of the others (the finalizer of splitmix64).
+/// A seed for one purpose of one replicate, unrelated to other seeds (the finalizer of splitmix64).
 #[must_use]
 pub fn seed_for(seed: u64, replicate: u32, purpose: &str) -> u64 {
     let start = mix(mix(seed) ^ u64::from(replicate));
     purpose.bytes().fold(start, |state, byte| mix(state ^ u64::from(byte)))
 }
 
-/// The finalizer of splitmix64: another number for each number, unlike it.
+/// The finalizer of splitmix64: a bijection whose output looks random.
 #[must_use]
 pub fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);

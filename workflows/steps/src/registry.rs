@@ -1,4 +1,4 @@
-//! Every step kind there is. Adding one is a file and a line here.
+//! The list of step kinds. A new kind needs a file and a line here.
 
 use crate::benchmark::Benchmark;
 use crate::command::RunCommand;
@@ -10,7 +10,7 @@ use crate::step::Step;
 use crate::throughput::Throughput;
 use crate::train::Train;
 
-/// All step kinds, in the order in which a person meets them.
+/// All step kinds, in the order of a typical workflow.
 #[must_use]
 pub fn registry() -> Vec<Box<dyn Step>> {
     vec![

@@ -1,4 +1,4 @@
-//! How well a model does on a split: used by `train`, and by every step that must say what it did to a model.
+//! Scores of a model on a split: used by `train`, and by every step that reports the quality of a model.
 
 use assay_models::{Batch, Model, Objective, Predictions};
 use assay_spec::{Better, MetricKind};
@@ -9,7 +9,7 @@ use crate::context::StepError;
 use crate::dataset::Split;
 use crate::plugin_metric::PluginMetric;
 
-/// What a score's interval over replicates covers.
+/// The statement about a score's interval over replicates.
 const OVER_SEEDS: &str = "± covers the replicates' training seeds. All replicates are scored on the same sequences, so the \
     choice of the test split is not included. [low, high] of an accuracy is Wilson's interval: it covers that choice.";
 
@@ -21,17 +21,17 @@ pub const fn scored(name: &'static str, better: Better, headline: Option<&'stati
 /// The score of a whole split.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SplitScore {
-    /// Mean cross entropy of a prediction, in nats.
+    /// The mean cross entropy of a prediction, in nats.
     pub loss: f64,
-    /// Share of predictions that are right.
+    /// The fraction of correct predictions.
     pub accuracy: f64,
-    /// Number of predictions: sequences of a classifier, tokens but the first of each sequence of a language model.
+    /// The number of predictions: sequences for a classifier, tokens except the first of each sequence for a language model.
     pub count: usize,
 }
 
 impl SplitScore {
     /// The accuracy with its interval: Wilson's, at 95 %, for the sequences of a classifier. The tokens of a sequence are
-    /// no independent trials, so that a language model gets no interval rather than one that is too narrow.
+    /// not independent trials, so a language model has no interval, since it would be too narrow.
     ///
     /// # Errors
     /// None in practice: there is at least one prediction.
@@ -45,15 +45,15 @@ impl SplitScore {
         }
     }
 
-    /// `exp(loss)`, where it means something: the number of equally likely next tokens that would be as surprising.
+    /// `exp(loss)`, for language models: the number of equally likely next tokens with the same loss.
     #[must_use]
     pub fn perplexity(&self, objective: Objective) -> Option<f64> {
         (objective == Objective::Predict).then(|| self.loss.exp())
     }
 }
 
-/// Scores every sequence of a split, `batch_size` at a time. Sequences of like length go together, so that little is
-/// padded; the order, and so every bit of the result, depends on the split alone. `cancelled` is asked at each batch.
+/// Scores every sequence of a split, `batch_size` at a time. Sequences of similar length form a batch, to reduce padding; the order, and
+/// therefore every bit of the result, depends only on the split. Each batch checks for cancellation.
 ///
 /// # Errors
 /// If the model cannot read the split, or [`StepError::Cancelled`].
@@ -66,7 +66,7 @@ pub fn score_split(
     score_batches(model, split, Batching::Sequences(batch_size), cancelled)
 }
 
-/// The number of classified sequences of a group, and of the correct ones among them.
+/// The number of classified sequences of a group, and of the correct ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GroupScore {
     /// Sequences whose predicted class is the label.
@@ -110,7 +110,7 @@ pub fn score_groups(
     Ok((score, scores))
 }
 
-/// As [`score_split`], in batches that are cut in any way.
+/// As [`score_split`], with any division into batches.
 ///
 /// # Errors
 /// As [`score_split`].
@@ -123,7 +123,7 @@ pub fn score_batches(
     score_observed(model, split, batching, cancelled, false, &mut |_, _, _| Ok(()))
 }
 
-/// Receives the sequences of each batch, whether each prediction was right, and the predictions.
+/// Receives the sequences of each batch, whether each prediction was correct, and the predictions.
 type Observe<'a> = dyn FnMut(&[usize], &[bool], &Predictions) -> Result<(), StepError> + 'a;
 
 /// As [`score_batches`]; `observe` is called with each batch. The predictions are empty unless `with_predictions` is set.

@@ -1,4 +1,4 @@
-//! The trait that a step kind implements, and the few helpers that every kind shares.
+//! The trait of a step kind, and helpers for all kinds.
 
 use assay_spec::{ConfigSchema, Finding, StepKind};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -7,28 +7,28 @@ use serde_json::Value;
 
 use crate::context::{Context, StepError};
 
-/// A step kind: what a workflow file may say of it, and how it runs.
+/// A step kind: its declaration for workflow files, and its implementation.
 ///
-/// A kind is one file or folder of this crate, with its config, its run and its tests together, and one line in
-/// [`crate::registry`]. What a step computes depends on its config, its inputs and the replicate alone: clocks serve
-/// figures about time only. It never chooses its own backend, and writes only below its work folder and, for a later
-/// attempt, below [`Context::resume_dir`].
+/// A kind is one file or folder of this crate, with its config, its implementation and its tests, and one line in
+/// [`crate::registry`]. The result of a step depends only on its config, its inputs and the replicate: clocks are only
+/// used for figures about time. It never chooses its own backend, and writes only below its work folder and, for a
+/// later attempt, below [`Context::resume_dir`].
 pub trait Step: Send + Sync {
-    /// What the spec needs to check a workflow file: name, schema, outputs, metrics.
+    /// The properties that the spec needs to check a workflow file: name, schema, outputs, metrics.
     fn kind(&self) -> StepKind;
 
-    /// Runs one attempt. `config` is resolved and satisfies the kind's schema, unless the executor is run by hand:
-    /// read it with [`parse`], which says what is wrong.
+    /// Runs one attempt. `config` is resolved and satisfies the kind's schema, unless the executor is run manually:
+    /// read it with [`parse`], which reports problems.
     ///
     /// # Errors
-    /// See [`StepError`]. What was reported before an error stays reported.
+    /// See [`StepError`]. Reports before an error are kept.
     fn run(&self, config: Value, context: &mut dyn Context) -> Result<(), StepError>;
 }
 
 /// Reads a step's config.
 ///
 /// # Errors
-/// [`StepError::Failed`] with the place in the config and what was expected there.
+/// [`StepError::Failed`] with the position in the config and the expected value.
 pub fn parse<T: DeserializeOwned>(config: Value) -> Result<T, StepError> {
     serde_json::from_value(config).map_err(|error| StepError::Failed {
         message: format!("the config cannot be read: {error}"),
@@ -42,7 +42,7 @@ pub fn schema_of<T: JsonSchema>() -> ConfigSchema {
     ConfigSchema::from_fn(|| SchemaGenerator::default().into_root_schema_for::<T>().to_value())
 }
 
-/// The schema of an [`assay_spec::ArtifactRef`], which has none of its own since `spec` does not know schemars:
+/// The schema of an [`assay_spec::ArtifactRef`], which does not derive one since `spec` does not depend on schemars:
 /// `#[schemars(with = "ArtifactSchema")] model: ArtifactRef`.
 pub struct ArtifactSchema;
 
@@ -70,7 +70,7 @@ impl JsonSchema for ArtifactSchema {
     }
 }
 
-/// For kinds whose schema says everything: [`StepKind::check`] finds nothing.
+/// For kinds whose schema is complete: [`StepKind::check`] finds nothing.
 #[must_use]
 pub fn no_findings(_: &Value) -> Vec<Finding> {
     Vec::new()

@@ -1,4 +1,4 @@
-//! A [`Context`] for tests: a folder of its own, and everything that was reported, kept.
+//! A [`Context`] for tests: a temporary folder, and all reports.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -18,21 +18,21 @@ use crate::plugin::{
 };
 use crate::step::Step;
 
-/// A world in memory, but for its files.
+/// A context in memory, except for its files.
 pub(crate) struct TestContext {
     device: Device,
     folder: TempDir,
     earlier: Vec<TempDir>,
     inputs: BTreeMap<String, PathBuf>,
-    /// What [`Context::resume_dir`] answers.
+    /// The value of [`Context::resume_dir`].
     pub resume: Option<PathBuf>,
-    /// How often [`Context::cancelled`] still answers no; `None` is for ever.
+    /// How often [`Context::cancelled`] still returns false; `None` means always.
     pub patience: Cell<Option<u32>>,
     /// The step is cancelled as soon as this file exists.
     pub cancelled_by: Option<PathBuf>,
-    /// Which replicate this is.
+    /// The number of the replicate.
     pub replicate: u32,
-    /// Whether [`Context::run_in_process`] runs a step, in a world of its own, or says that it cannot.
+    /// Whether [`Context::run_in_process`] runs a step, in a new context, or returns `None`.
     pub starts_processes: bool,
     /// Every metric point, in order: name, step, value.
     pub metrics: Vec<(String, u64, f64)>,
@@ -66,12 +66,12 @@ impl TestContext {
         }
     }
 
-    /// Where files are put that are then provided.
+    /// The folder of provided inputs.
     fn folder_for_inputs(&self) -> PathBuf {
         self.folder.path().to_owned()
     }
 
-    /// Makes a file an input, and returns the reference under which a config names it.
+    /// Makes a file an input, and returns the reference for a config.
     pub fn provide(&mut self, path: &Path) -> ArtifactRef {
         let hash = format!("{:064x}", self.inputs.len() + 1);
         self.inputs.insert(hash.clone(), path.to_owned());
@@ -80,14 +80,14 @@ impl TestContext {
         ArtifactRef { hash, name, bytes }
     }
 
-    /// Runs a step in a new empty work folder. What earlier steps made stays readable.
+    /// Runs a step in a new empty work folder. Outputs of earlier steps stay readable.
     pub fn run(&mut self, step: &dyn Step, config: Value) -> Result<(), StepError> {
         let folder = TempDir::new().expect("a folder for the test");
         self.earlier.push(std::mem::replace(&mut self.folder, folder));
         step.run(config, self)
     }
 
-    /// Provides the checkpoint of a fresh model for [`toy_dataset`]; as a config names it.
+    /// Provides the checkpoint of a new model for [`toy_dataset`]; returns its reference for a config.
     pub fn provide_model(&mut self, config: Value, seed: u64) -> Value {
         let config: ModelConfig = serde_json::from_value(config).expect("a model config");
         let model = Model::fresh(&self.device, &config, &toy_task(), seed, DType::F32).expect("a model");
@@ -96,7 +96,7 @@ impl TestContext {
         json!(self.provide(&path))
     }
 
-    /// Provides the checkpoint of a fresh language model, and [`toy_text`]; as a config names them.
+    /// Provides the checkpoint of a new language model, and [`toy_text`]; returns their references for a config.
     pub fn provide_language_model(&mut self, config: Value, seed: u64) -> (Value, Value) {
         let config: ModelConfig = serde_json::from_value(config).expect("a model config");
         let model = Model::fresh(&self.device, &config, &toy_text().task(), seed, DType::F32).expect("a model");
@@ -107,14 +107,14 @@ impl TestContext {
         (json!(self.provide(&path)), json!(self.provide(&data)))
     }
 
-    /// Provides [`toy_dataset`]; as a config names it.
+    /// Provides [`toy_dataset`]; returns its reference for a config.
     pub fn provide_dataset(&mut self) -> Value {
         let path = self.folder_for_inputs().join("dataset.safetensors");
         toy_dataset().write(&path).expect("a dataset");
         json!(self.provide(&path))
     }
 
-    /// Provides a [`NativePlugin`] of this name, in the form of a resolved config.
+    /// Provides a [`NativePlugin`] with this name, in the form of a resolved config.
     pub fn provide_plugin(&mut self, name: &str) -> Value {
         let path = self.folder_for_inputs().join(format!("{name}.wasm"));
         std::fs::write(&path, name).expect("a file");
@@ -159,7 +159,7 @@ pub(crate) fn toy_dataset() -> Dataset {
     Dataset { about, train: split(0, 30), valid: split(30, 20), test: split(50, 40) }
 }
 
-/// Text of three to eleven letters out of seven, in which each follows from the one before.
+/// Text of three to eleven letters out of seven, in which each letter depends on the previous one.
 pub(crate) fn toy_text() -> Dataset {
     let split = |from: u32, count: u32| {
         let mut split = Split::default();
@@ -177,7 +177,7 @@ pub(crate) fn toy_text() -> Dataset {
 }
 
 /// A plugin in this process: a dataset that counts, the mean of the targets, and a curriculum whose stages grow while the loss
-/// falls. The real ones are tested by `assay-wasm` and by the acceptance tests.
+/// decreases. `assay-wasm` and the acceptance tests test the real plugins.
 #[derive(Default)]
 pub(crate) struct NativePlugin {
     name: String,

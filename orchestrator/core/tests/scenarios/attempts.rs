@@ -50,7 +50,7 @@ fn preemptions_are_retried_three_times_even_where_nothing_is() {
         (6, failed(0, 3, Preempted)),
         (7, left(2)),
     ];
-    // Patience, since there is no worker at times.
+    // The patience is long, since at times no worker is connected.
     let patient = [(0, settings(|s| s.patience_ms = 1000))].into_iter();
     check("preemptions", patient.chain(history).collect());
 }
@@ -153,7 +153,7 @@ fn the_time_in_which_the_worker_holds_an_attempt_back_does_not_count() {
         (20, queued(0, 1)),
         (500, TICK),
         (600, started(0, 1)),
-        // Once it has begun, a word that comes late changes nothing.
+        // A late report after the start changes nothing.
         (601, queued(0, 1)),
         (709, TICK),
         (710, TICK),

@@ -1,4 +1,4 @@
-//! Short words for plans, workers and events.
+//! Short constructors for plans, workers and events.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use assay_core::{
 };
 use assay_protocol::{Failure, FailureClass};
 
-/// A task `name` of job 0 that needs nothing, takes one processor and is never retried.
+/// A task `name` of job 0 without needs, with one processor and no retries.
 pub fn task(name: &str) -> TaskPlan {
     TaskPlan {
         address: name.into(),
@@ -29,9 +29,9 @@ pub trait But: Sized {
     fn retry(self, max: u32, when: &[FailureClass], backoff_ms: u64) -> Self;
     fn timeout(self, ms: u64) -> Self;
     fn of(self, job: u32) -> Self;
-    /// It is resolved once its needs are over, however they ended.
+    /// It is resolved once its needs have ended, in any state.
     fn after_all(self) -> Self;
-    /// It is resolved once everything above it is over.
+    /// It is resolved once all its ancestors have ended.
     fn after_ancestors(self) -> Self;
     fn may_fail(self) -> Self;
 }
@@ -86,7 +86,7 @@ pub fn job(name: &str) -> JobPlan {
     JobPlan { name: name.into(), max_parallel: None, fail_fast: false, awaits: None }
 }
 
-/// Run 1, of one job without limits.
+/// Run 1, with one job without limits.
 pub fn run(tasks: &[TaskPlan]) -> Event {
     run_of(1, vec![job("job")], tasks)
 }
@@ -124,7 +124,7 @@ pub fn joined_with(worker: u32, cpus: u32, backends: &[&str]) -> Event {
     Event::WorkerJoined { worker: WorkerId(worker), capacity }
 }
 
-/// A worker with the backends `cpu` and `cuda`, and so many devices of the latter.
+/// A worker with the backends `cpu` and `cuda`, and `devices` devices of `cuda`.
 pub fn joined_with_devices(worker: u32, cpus: u32, devices: u32) -> Event {
     let backends = ["cpu", "cuda"].map(str::to_owned).into();
     let devices = BTreeMap::from([("cuda".to_owned(), devices)]);
@@ -134,7 +134,7 @@ pub fn joined_with_devices(worker: u32, cpus: u32, devices: u32) -> Event {
     Event::WorkerJoined { worker: WorkerId(worker), capacity }
 }
 
-/// A worker that holds so many attempts at most.
+/// A worker that holds at most `attempts` attempts.
 pub fn joined_with_attempts(worker: u32, cpus: u32, attempts: u32) -> Event {
     let Event::WorkerJoined { worker, capacity } = joined(worker, cpus) else { unreachable!("it joins") };
     Event::WorkerJoined { worker, capacity: Capacity { attempts: Some(attempts), ..capacity } }

@@ -1,4 +1,4 @@
-//! Conditions, tolerated failures, and jobs whose tasks are decided while the run is in progress.
+//! Conditions, tolerated failures, and jobs whose tasks are computed while the run is in progress.
 
 use assay_core::{JobIx, JobPlan};
 use assay_protocol::FailureClass::*;
@@ -39,7 +39,7 @@ fn what_runs_after_all_runs_after_failures_and_skips() {
 
 #[test]
 fn what_looks_at_everything_above_waits_until_that_is_over() {
-    // `c` is skipped while `b` still runs; `d` looks at all of them, and `e` at its need alone.
+    // `c` is skipped while `b` still runs; `d` tests all ancestors, and `e` only its need.
     let plan = [
         task("a"),
         task("b"),
@@ -105,12 +105,12 @@ fn tasks_are_added_once_their_job_can_be_expanded() {
         (0, joined(0, 1)),
         (0, run_of(1, jobs, &[task("a"), task("b")])),
         (1, cached(0)),
-        // Nobody was asked yet, and the tasks do not fit the plan either.
+        // The tasks were not requested yet, and do not fit the plan either.
         (2, expanded(&[0], &[task("early")])),
         (2, expanded(&[1], &[task("late").of(1).needs(&[9])])),
         (3, cached(1)),
         (4, expanded(&[1, 2], &[task("c").of(1).needs(&[0, 1]), task("d").of(1), task("e").of(2).needs(&[2, 3])])),
-        // Said again.
+        // A repetition.
         (5, expanded(&[1, 2], &[task("c").of(1)])),
         (6, cached(2)),
         (7, runnable(3)),

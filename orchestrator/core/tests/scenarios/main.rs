@@ -1,4 +1,4 @@
-//! Histories written by hand. Each is checked as a whole: every event with its effects, and the state that it leads to.
+//! Histories written by hand. Each is compared as a whole: every event with its effects, and the final state.
 
 mod attempts;
 mod build;
@@ -8,7 +8,7 @@ mod placement;
 
 use assay_core::{Effect, Event, Millis, Orchestrator, replay};
 
-/// Plays a history, and compares all that came of it with the snapshot of that name.
+/// Plays a history, and compares its effects and final state with the snapshot of that name.
 fn check(name: &str, history: Vec<(u64, Event)>) {
     let mut core = Orchestrator::new();
     let mut journal = Vec::new();

@@ -1,4 +1,4 @@
-//! Random histories: what is submitted, what there is to run it on, and what goes wrong.
+//! Random histories: submissions, workers, and faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use assay_protocol::FailureClass;
 
 use crate::rng::Rng;
 
-/// Which kinds of trouble a history may have. Each history draws how much of each.
+/// The kinds of faults in a history. Each history draws the amount of each.
 #[derive(Clone, Copy)]
 pub struct Flavour {
     pub name: &'static str,
@@ -21,24 +21,24 @@ pub struct Flavour {
     pub operators: bool,
 }
 
-/// The odds of one history, in percent where nothing else is said.
+/// The odds of one history, in percent unless stated otherwise.
 #[derive(Debug, Default)]
 pub struct Odds {
     pub lose: u64,
     pub double: u64,
     /// The longest delay of a message, in milliseconds.
     pub delay: u64,
-    /// Of an attempt to fail.
+    /// That an attempt fails.
     pub fail: u64,
-    /// Of an attempt to run until its timeout.
+    /// That an attempt runs until its timeout.
     pub hang: u64,
-    /// Of a worker not to enforce a timeout, or to take long to obey a stop.
+    /// That a worker does not enforce a timeout, or takes long to obey a stop.
     pub stubborn: u64,
     pub cached: u64,
     pub invalid: u64,
-    /// Of a task's condition not to hold.
+    /// That a task's condition is false.
     pub skipped: u64,
-    /// Of a worker that dies to be known to have died.
+    /// That the death of a worker is reported.
     pub notice: u64,
 }
 
@@ -48,16 +48,16 @@ pub struct Scenario {
     pub workers: Vec<Capacity>,
     /// When each run is submitted, and when it is cancelled.
     pub runs: Vec<(u64, RunId, RunPlan, Option<u64>)>,
-    /// When a worker's process dies, which, and how long it is away.
+    /// When a worker's process dies, which one, and how long it is absent.
     pub deaths: Vec<(u64, usize, u64)>,
-    /// When a worker cannot be reached, which, and for how long.
+    /// When a worker becomes unreachable, which one, and for how long.
     pub partitions: Vec<(u64, usize, u64)>,
     pub restarts: Vec<u64>,
-    /// When somebody closes or shares a worker, which, and until when.
+    /// When a worker is closed or shared, which one, and until when.
     pub closings: Vec<(u64, usize, u64)>,
     /// When a run is paused, and until when.
     pub pauses: Vec<(u64, RunId, u64)>,
-    /// From here on nothing goes wrong any more, except in the steps.
+    /// From here on no faults occur, except in the steps.
     pub heal_at: u64,
 }
 
@@ -154,7 +154,7 @@ fn plan(rng: &mut Rng) -> RunPlan {
             awaits: None,
         })
         .collect();
-    // The tasks of the last jobs are decided while the run is in progress.
+    // The tasks of the last jobs are computed while the run is in progress.
     let known = if rng.chance(40) { rng.range(1, count) } else { count };
     for job in known..count {
         let awaited = (0..job).filter(|_| rng.chance(60)).map(|job| JobIx(job as u32)).collect();
@@ -164,7 +164,7 @@ fn plan(rng: &mut Rng) -> RunPlan {
     RunPlan { tasks, jobs }
 }
 
-/// The tasks of a job, behind so many others.
+/// The tasks of a job, after `before` others.
 pub fn added(rng: &mut Rng, job: JobIx, before: u32) -> Vec<TaskPlan> {
     (0..rng.range(1, 4) as u32).map(|task| TaskPlan { job, ..task_plan(rng, before + task, 1) }).collect()
 }

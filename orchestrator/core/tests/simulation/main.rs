@@ -1,8 +1,8 @@
 //! Thousands of random histories. A failure prints its seed; `ASSAY_SIM_SEED` and `ASSAY_SIM_HISTORIES` choose others.
 //!
-//! Each flavour plays [`HISTORIES`] of them, and the core is checked after every event: by `sanity_check` from within, and
-//! by the `oracle` from what it was told and what it answered. Each flavour also names what it must have seen at least
-//! once, so that a simulation in which nothing happens fails.
+//! Each flavour plays [`HISTORIES`] of them, and the core is checked after every event: by `sanity_check` from inside, and
+//! by the `oracle` from its events and effects. Each flavour also lists what must occur at least once, so that a
+//! simulation in which nothing happens fails.
 
 mod generate;
 mod node;
@@ -13,7 +13,7 @@ mod world;
 use generate::Flavour;
 use oracle::Seen;
 
-/// Of each flavour; there are six.
+/// For each flavour; there are six.
 const HISTORIES: u64 = 2_200;
 
 const CALM: Flavour = Flavour {
@@ -42,7 +42,7 @@ fn simulate(flavour: &Flavour, must_see: &[&str]) {
             "ASSAY_SIM_SEED={seed} ASSAY_SIM_HISTORIES=1 cargo test -p assay-core --test simulation {}",
             flavour.name
         );
-        // A panic of the core is a failure like any other, and names its seed.
+        // A panic of the core is reported like any other failure, with its seed.
         let played = std::panic::catch_unwind(|| world::play(seed, flavour));
         match played {
             Ok(Ok(seen)) => seen.0.into_iter().for_each(|(what, count)| *total.0.entry(what).or_default() += count),

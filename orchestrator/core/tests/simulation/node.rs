@@ -1,11 +1,11 @@
-//! A simulated worker: keeps the promises that the crate's documentation asks of one, slowly.
+//! A simulated worker: performs the worker's duties from the crate's documentation, slowly.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use assay_core::{AttemptId, AttemptStatus, Capacity, Resource, WorkerId};
 use assay_protocol::{Failure, FailureClass};
 
-/// What a worker is told.
+/// A message to a worker.
 #[derive(Debug, Clone)]
 pub enum Order {
     Start { attempt: AttemptId, resource: Resource, device: Option<u32>, timeout_ms: Option<u64> },
@@ -14,7 +14,7 @@ pub enum Order {
     Dismiss,
 }
 
-/// What a worker says.
+/// A message from a worker.
 #[derive(Debug, Clone)]
 pub enum Word {
     Joined { worker: WorkerId, capacity: Capacity },
@@ -25,10 +25,10 @@ pub enum Word {
     Metric { attempt: AttemptId },
 }
 
-/// How an attempt will go, decided when it begins.
+/// How an attempt will run, decided when it starts.
 #[derive(Debug, Clone)]
 pub struct Fate {
-    /// When its process ends, in milliseconds from its beginning.
+    /// When its process ends, in milliseconds from its start.
     pub after: u64,
     pub outcome: AttemptStatus,
     /// How long the process takes to die when it is stopped.
@@ -38,15 +38,15 @@ pub struct Fate {
 /// What a worker does with an order.
 pub enum Reaction {
     Say(Word),
-    /// The attempt begins.
+    /// The attempt starts.
     Begin(AttemptId),
-    /// The attempt's process is killed; it may take its time to die.
+    /// The attempt's process is killed; it may take time to die.
     Kill(AttemptId),
-    /// It ended everything, and joins anew.
+    /// It ended everything, and joins again.
     Rejoin,
 }
 
-/// A process, and what it takes.
+/// A process and its resources.
 #[derive(Debug)]
 struct Running {
     resource: Resource,
@@ -59,11 +59,11 @@ pub struct Node {
     /// `None` while its process is dead.
     pub life: Option<WorkerId>,
     pub unreachable_until: u64,
-    /// Processes, and what they take.
+    /// Processes and their resources.
     running: BTreeMap<AttemptId, Running>,
-    /// Ended, and not acknowledged.
+    /// Ended and not acknowledged.
     ended: BTreeMap<AttemptId, AttemptStatus>,
-    /// Begun or refused in this life: never to be begun again.
+    /// Started or refused in this lifetime: never started again.
     known: BTreeSet<AttemptId>,
 }
 
@@ -77,7 +77,7 @@ impl Node {
         Node { capacity, life: None, unreachable_until: 0, running, ended, known }
     }
 
-    /// The process begins, and with it a life.
+    /// The process starts, and with it a lifetime.
     pub fn rise(&mut self, life: WorkerId) {
         *self = Node { unreachable_until: self.unreachable_until, ..Node::new(self.capacity.clone()) };
         self.life = Some(life);
@@ -121,14 +121,14 @@ impl Node {
         })
     }
 
-    /// The attempt's process is gone; what to say about it. `None` if it was gone before.
+    /// The attempt's process has exited; returns what to report about it. `None` if it had exited before.
     pub fn end(&mut self, attempt: AttemptId, outcome: AttemptStatus) -> Option<Word> {
         self.running.remove(&attempt)?;
         self.ended.insert(attempt, outcome.clone());
         Some(Word::Ended { attempt, outcome })
     }
 
-    /// What it says at every beat of its heart.
+    /// The messages of a heartbeat.
     pub fn beat(&self) -> Vec<Word> {
         let Some(worker) = self.life else { return Vec::new() };
         let ended = self.ended.iter().map(|(&attempt, outcome)| Word::Ended { attempt, outcome: outcome.clone() });
@@ -136,7 +136,7 @@ impl Node {
         [Word::Heartbeat { worker }].into_iter().chain(ended).chain(metrics).collect()
     }
 
-    /// The processes themselves never exceed the machine, whatever the core believes.
+    /// The processes never exceed the machine, whatever the core assumes.
     fn check_room(&self) -> Result<(), String> {
         let resources = || self.running.values().map(|running| &running.resource);
         let cpus: u32 = resources().map(|resource| resource.cpus).sum();

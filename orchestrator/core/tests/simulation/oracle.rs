@@ -1,5 +1,4 @@
-//! Judges the core from outside: by the events that it was given and the effects that it returned, and by nothing of
-//! its state. Slow and obvious on purpose.
+//! Checks the core from outside: by its events and effects, without access to its state. Slow and obvious on purpose.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +8,7 @@ use assay_core::{
 };
 use assay_protocol::FailureClass;
 
-/// What was seen, so that a simulation that tests nothing is noticed.
+/// What occurred, to detect a simulation that tests nothing.
 #[derive(Debug, Default, Clone)]
 pub struct Seen(pub BTreeMap<&'static str, u64>);
 
@@ -36,11 +35,11 @@ struct KnownTask {
     epoch: u32,
     /// The live attempt.
     live: Option<(Epoch, WorkerId)>,
-    /// When the live attempt was sent; then, when it said for the first time that it began.
+    /// When the live attempt was sent; then, when it first reported its start.
     begun: (u64, bool),
     failures: u32,
     preemptions: u32,
-    /// Preemptions after a checkpoint, which are not among the others; and the attempt that saved one last.
+    /// Preemptions after a checkpoint, which are not among the others; and the last attempt that saved one.
     resumable: u32,
     saved: u32,
     last: Option<AttemptStatus>,
@@ -58,12 +57,12 @@ impl KnownTask {
 pub struct Oracle {
     runs: BTreeMap<RunId, KnownRun>,
     workers: BTreeMap<WorkerId, (Capacity, BTreeMap<AttemptId, Resource>)>,
-    /// Which device of which worker's backend an attempt was given.
+    /// The worker, backend and device that an attempt was given.
     devices: BTreeMap<AttemptId, (WorkerId, String, Option<u32>)>,
     gone: BTreeSet<WorkerId>,
     closed: BTreeSet<WorkerId>,
     shared: BTreeMap<WorkerId, Elsewhere>,
-    /// What workers that are gone had to offer, and until when.
+    /// What workers that are gone offered, and until when.
     past: Vec<(Capacity, u64)>,
     settings: Settings,
     now: u64,
@@ -72,7 +71,7 @@ pub struct Oracle {
 
 type Verdict = Result<(), String>;
 
-/// Returns from the function with the message unless the condition holds.
+/// Returns the message from the function unless the condition is true.
 macro_rules! must {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
@@ -82,7 +81,7 @@ macro_rules! must {
 }
 
 impl Oracle {
-    /// Judges one event and all that came of it.
+    /// Checks one event and its effects.
     pub fn judge(&mut self, now: u64, event: &Event, effects: &[Effect]) -> Verdict {
         self.now = now;
         self.before(event, effects)?;
@@ -92,7 +91,7 @@ impl Oracle {
         self.runs.values().try_for_each(KnownRun::is_called_off)
     }
 
-    /// Whether the core should accept what an attempt says.
+    /// Whether the core should accept reports of an attempt.
     pub fn accepts(&self, attempt: AttemptId) -> bool {
         self.live(attempt.task).is_some_and(|(epoch, _)| epoch == attempt.epoch)
     }
@@ -234,7 +233,7 @@ impl Oracle {
         run.needs_met(id.task)
     }
 
-    /// The tasks of a job are asked for when all that it awaits is over.
+    /// The tasks of a job are requested when all jobs that it awaits have ended.
     fn may_expand(&self, run: RunId, job: JobIx) -> Verdict {
         let run = self.runs.get(&run).ok_or("no such run")?;
         must!(run.ended.is_none() && !run.cancelled, "its run is over or cancelled");
@@ -286,7 +285,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Where devices are counted, the attempt has one that no other has.
+    /// If devices are counted, the attempt has one that no other attempt has.
     fn has_its_device(
         &mut self,
         attempt: AttemptId,
@@ -304,7 +303,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether every device of the backend that the worker has counted is taken.
+    /// Whether all counted devices of the backend on the worker are in use.
     fn lacks_a_device(&self, worker: WorkerId, resource: &Resource) -> bool {
         let Some((capacity, slots)) = self.workers.get(&worker) else { return false };
         let taken = slots.values().filter(|slot| slot.backend == resource.backend).count();
@@ -402,7 +401,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Whether for as long as patience lasts no worker could ever have run the task.
+    /// Whether no worker could have run the task for the whole patience period.
     fn hopeless(&self, run: &KnownRun, task: TaskIx) -> bool {
         let variants = &run.plan.tasks[task.0 as usize].variants;
         let could = |capacity: &Capacity| variants.iter().any(|resource| capacity.could_ever_run(resource));
@@ -412,8 +411,8 @@ impl Oracle {
         !present && self.now - since >= self.settings.patience_ms
     }
 
-    /// The first ready task that only lacks room has the first worker that could run it held back: nothing that stands
-    /// later in the order starts there.
+    /// The first ready task that only lacks free resources has reserved the first worker that could run it: no later
+    /// task starts there.
     fn fair(&self, id: TaskId, worker: WorkerId) -> Verdict {
         let ids = self.runs.iter().flat_map(|(&run, known)| {
             let tasks = (0..).map(TaskIx).zip(&known.tasks);
@@ -438,7 +437,7 @@ impl Oracle {
                 workers.find(|(_, (capacity, _))| capacity.could_ever_run(resource)).map(|(&id, _)| id)
             };
             if let Some((held, resource)) = resource.and_then(|resource| Some((open(resource)?, resource))) {
-                // Where it waits for a device, nothing waits for it.
+                // A task that waits for a device reserves nothing.
                 if self.lacks_a_device(held, resource) {
                     continue;
                 }
@@ -462,7 +461,7 @@ impl Oracle {
         };
         let all_well = (0..run.tasks.len()).all(|task| well(TaskIx(task as u32)));
         let expected = match () {
-            // What had no tasks yet when the run was cancelled was given up.
+            // Jobs without known tasks when the run was cancelled were given up.
             () if all_well && run.awaited.is_empty() => RunOutcome::Succeeded,
             () if run.cancelled => RunOutcome::Cancelled,
             () => RunOutcome::Failed,
@@ -472,7 +471,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// At the end: what had no reason not to run did run.
+    /// At the end: every task without a reason not to run did run.
     pub fn farewell(&self) -> Verdict {
         for (id, run) in &self.runs {
             must!(run.ended.is_some(), "run {id} never ended");
@@ -500,7 +499,7 @@ impl KnownRun {
         tasks.filter(|(plan, task)| plan.job == job && task.live.is_some()).count()
     }
 
-    /// In a cancelled run nothing goes on but what is being stopped; nor in a `fail_fast` job one of whose tasks failed.
+    /// In a cancelled run, only attempts that are being stopped continue; likewise in a `fail_fast` job after a failure.
     fn is_called_off(&self) -> Verdict {
         let failed = |plan: &TaskPlan, task: &KnownTask| {
             matches!(task.state, TaskState::Failed { .. }) && !plan.continue_on_error
@@ -516,7 +515,7 @@ impl KnownRun {
         Ok(())
     }
 
-    /// Whether what needs a task may count on it.
+    /// Whether a task meets a need for success.
     fn passes(&self, task: TaskIx) -> bool {
         let (plan, known) = (&self.plan.tasks[task.0 as usize], &self.tasks[task.0 as usize]);
         known.state.is_success() || plan.continue_on_error && matches!(known.state, TaskState::Failed { .. })
@@ -535,13 +534,13 @@ impl KnownRun {
         Ok(())
     }
 
-    /// Whether a task and everything above it is in a final state.
+    /// Whether a task and all its ancestors are in a final state.
     fn is_over(&self, task: TaskIx) -> bool {
         let needs = &self.plan.tasks[task.0 as usize].needs;
         self.tasks[task.0 as usize].state.is_final() && needs.iter().all(|need| self.is_over(*need))
     }
 
-    /// A task becomes ready because it was resolved, or after a failure that is retried, and not too often.
+    /// A task becomes ready because it was resolved, or after a retried failure within its limits.
     fn may_run_again(&self, event: &Event, task: TaskIx) -> Verdict {
         let (last, retry) = (&self.tasks[task.0 as usize], &self.plan.tasks[task.0 as usize].retry);
         let Some(failure) = last.last.as_ref().and_then(AttemptStatus::failure) else {

@@ -1,4 +1,4 @@
-//! A small generator of random numbers (SplitMix64: Steele, Lea, Flood, OOPSLA 2014), the same on every machine.
+//! A small random number generator (SplitMix64: Steele, Lea, Flood, OOPSLA 2014), with the same values on every machine.
 
 pub struct Rng(u64);
 
@@ -25,7 +25,7 @@ impl Rng {
         low + self.below(high - low + 1)
     }
 
-    /// True in `percent` of a hundred cases.
+    /// True with a probability of `percent` %.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

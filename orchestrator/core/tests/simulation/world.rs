@@ -1,4 +1,4 @@
-//! One history: a driver with its journal, workers, and a network between them that loses, doubles, delays and reorders.
+//! One history: a driver with its journal, workers, and a network that loses, duplicates, delays and reorders messages.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::node::{Fate, Node, Order, Reaction, Word, failure};
 use crate::oracle::{Oracle, Seen};
 use crate::rng::Rng;
 
-/// How long after the healing every run must have ended: many timeouts, backoffs and leases after one another.
+/// How long after the last fault every run must have ended: many timeouts, backoffs and leases in sequence.
 const LIVENESS: u64 = 60_000;
 const HEARTBEAT: u64 = 20;
 
-/// Something that happens at a moment.
+/// A scheduled occurrence.
 #[derive(Debug, Clone)]
 enum Item {
     Submit(RunId, RunPlan),
@@ -27,10 +27,10 @@ enum Item {
     Tick,
     /// A message to the driver.
     Hears(Word),
-    /// A message to whichever worker lives that life.
+    /// A message to the worker with this lifetime.
     Orders(WorkerId, Order),
     Beat(usize, WorkerId),
-    /// An attempt's process ends by itself (or is dead at last).
+    /// An attempt's process exits by itself (or has finally died).
     Ends(usize, WorkerId, AttemptId, AttemptStatus),
     Dies(usize, u64),
     Rises(usize),
@@ -53,7 +53,7 @@ pub struct World {
     nodes: Vec<Node>,
     lives: u32,
     fates: BTreeMap<AttemptId, Fate>,
-    /// The last things that happened, for the report of a failure.
+    /// The most recent occurrences, for the report of a failure.
     trace: Vec<String>,
 }
 
@@ -108,7 +108,7 @@ impl World {
         self.check_replay(true)
     }
 
-    /// Puts everything on the agenda that does not depend on what happens.
+    /// Schedules everything that does not depend on earlier occurrences.
     fn set_out(&mut self) {
         for (at, run, plan, cancel) in self.scenario.runs.clone() {
             self.post(at, Item::Submit(run, plan.clone()));
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// The driver's whole work: write down, apply, carry out.
+    /// All that a driver does: record, apply, perform.
     fn apply(&mut self, event: Event) -> Verdict {
         let entry = self.core.entry(Millis(self.now), event.clone());
         self.trace.push(format!("{:>5} {event:?}", self.now));
@@ -275,7 +275,7 @@ impl World {
     fn restart(&mut self) -> Verdict {
         self.check_replay(false)?;
         self.oracle.seen.one("driver restart");
-        // What it was evaluating is lost with it.
+        // Its pending evaluations are lost with it.
         self.agenda.retain(|_, item| !matches!(item, Item::Resolved(..) | Item::Expanded(..)));
         let outstanding = self.core.outstanding();
         self.carry_out(outstanding)
@@ -299,7 +299,7 @@ impl World {
         self.now >= self.scenario.heal_at
     }
 
-    /// Sends a message through the network: perhaps never, perhaps twice, some time later.
+    /// Sends a message through the network: it may be lost, duplicated or delayed.
     fn transmit(&mut self, item: Item) {
         let odds = &self.scenario.odds;
         if self.healed() {
@@ -326,7 +326,7 @@ impl World {
         }
     }
 
-    /// The driver hears a worker.
+    /// The driver receives a message from a worker.
     fn hear(&mut self, word: Word) -> Verdict {
         match word {
             Word::Joined { worker, capacity } => self.apply(Event::WorkerJoined { worker, capacity }),
@@ -353,7 +353,7 @@ impl World {
         }
     }
 
-    /// A worker hears the driver.
+    /// A worker receives a message from the driver.
     fn order(&mut self, life: WorkerId, order: Order) -> Verdict {
         let Some(node) = self.nodes.iter().position(|node| node.life == Some(life)) else { return Ok(()) };
         if self.nodes[node].unreachable_until > self.now {
@@ -383,7 +383,7 @@ impl World {
         Ok(())
     }
 
-    /// How an attempt that begins now will go.
+    /// How an attempt that starts now will run.
     fn fate(&mut self, timeout_ms: Option<u64>) -> Fate {
         let odds = &self.scenario.odds;
         let stubborn = self.rng.chance(odds.stubborn);
@@ -391,7 +391,7 @@ impl World {
         let after = self.rng.range(0, 40);
         let hangs = self.rng.chance(odds.hang);
         if let Some(timeout) = timeout_ms.filter(|&timeout| hangs || after > timeout) {
-            // A stubborn one does not even end at its timeout, but it does end.
+            // A stubborn worker does not even enforce the timeout, but the attempt ends later.
             let late = if stubborn { self.rng.range(50, 200) } else { 0 };
             return Fate { after: timeout + late, outcome: failure(FailureClass::Timeout), dying };
         }
@@ -423,7 +423,7 @@ impl World {
         self.post(back, Item::Rises(node));
     }
 
-    /// A worker's process begins, or begins a new life after it was dismissed.
+    /// A worker's process starts, or starts a new lifetime after it was dismissed.
     fn rise(&mut self, node: usize) {
         let life = WorkerId(self.lives);
         self.lives += 1;

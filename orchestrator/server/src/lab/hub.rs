@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use assay_core::{AttemptId, Elsewhere, Event, Orchestrator, RunId, Settings, TaskIx, WorkerId};
+use assay_core::{AttemptId, Event, Orchestrator, RunId, Settings, TaskIx, WorkerId};
 use assay_spec::{ArtifactRef, StepKind, Workflow};
 use assay_wire as wire;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use super::nodes::{Node, WorkerView};
 use super::ports::LabLedger;
 use super::restore::{Past, restore_driver};
 use super::roster::watch_leases;
-use super::share::{Board, Divided, divide_workers};
+use super::share::{Board, Divided};
 use super::submission::{LabSubmission, Saved, path_under};
 use crate::clock::Clock;
 use crate::driver::{Driver, Input};
@@ -45,7 +45,7 @@ pub struct HubSettings {
     pub home: PathBuf,
     /// How long a worker may be away before its attempts are given to others.
     pub lease: Duration,
-    /// Is given what a person should know.
+    /// Shows a message to a person.
     pub notify: Box<dyn Fn(String) + Send + Sync>,
 }
 
@@ -82,10 +82,17 @@ pub(super) struct State {
     pub(super) runs: BTreeMap<RunId, mpsc::Sender<Input>>,
     /// The priorities of runs that are not 0.
     pub(super) priorities: BTreeMap<RunId, i32>,
-    /// What runs were told that others take.
-    pub(super) shared: BTreeMap<(RunId, WorkerId), Elsewhere>,
     pub(super) next_worker: u32,
     pub(super) connections: u64,
+}
+
+/// A run that was replayed and does nothing yet.
+struct Restored {
+    run: RunId,
+    driver: Driver,
+    priority: i32,
+    inputs: mpsc::Sender<Input>,
+    received: mpsc::Receiver<Input>,
 }
 
 /// The folder for the files of submissions.
@@ -108,11 +115,16 @@ impl Hub {
         for folder in ["uploads", "submissions"] {
             remove_other_folders(&hub.settings.home.join(folder), &runs);
         }
+        let mut restored = Vec::new();
         for (run, content) in adopted {
-            if let Err(error) = hub.resume_run(run, &content).await {
-                (hub.settings.notify)(format!("cannot resume run {run}: {error}"));
+            match hub.restore_run(run, &content).await {
+                Ok(run) => restored.push(run),
+                Err(error) => (hub.settings.notify)(format!("cannot resume run {run}: {error}")),
             }
         }
+        // No run starts a task before the board knows what all of them hold.
+        restored.iter().for_each(|restored| restored.driver.publish_claim());
+        restored.into_iter().for_each(|restored| hub.resume_run(restored));
         tokio::spawn(watch_leases(Arc::downgrade(&hub)));
         tokio::spawn(watch_claims(Arc::downgrade(&hub), Arc::clone(&hub.board)));
         Ok(hub)
@@ -122,8 +134,8 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resumes a run that was under way when the last server ended.
-    async fn resume_run(self: &Arc<Self>, run: RunId, content: &str) -> Result<(), HubError> {
+    /// Replays a run that was under way when the last server ended.
+    async fn restore_run(&self, run: RunId, content: &str) -> Result<Restored, HubError> {
         let saved: Saved = serde_json::from_str(content)
             .map_err(|error| LedgerError::new(format!("its submission cannot be read: {error}")))?;
         let mut workflow = saved.submission.check(&self.settings.kinds).map_err(HubError::Refused)?;
@@ -133,16 +145,19 @@ impl Hub {
         let (inputs, received) = mpsc::channel(1024);
         let (watch, _) = mpsc::unbounded_channel();
         let past = Past { run, workflow, forced, root, board: Arc::clone(&self.board) };
-        let mut driver = restore_driver(self.ledger.clone(), past, inputs.clone(), watch).await?;
+        let driver = restore_driver(self.ledger.clone(), past, inputs.clone(), watch).await?;
+        Ok(Restored { run, driver, priority: saved.priority, inputs, received })
+    }
+
+    /// Continues a run that was replayed.
+    fn resume_run(self: &Arc<Self>, restored: Restored) {
+        let Restored { run, mut driver, priority, inputs, received } = restored;
         {
             let mut state = self.lock_state();
             let there: BTreeSet<WorkerId> = state.nodes.keys().copied().collect();
             let known: Vec<WorkerId> = driver.core.workers().map(|(worker, _)| worker).collect();
             for (&worker, node) in &state.nodes {
                 driver.admit_worker(worker, node.register.capacity.clone(), node.to.clone(), node.closing.is_some());
-                if driver.core.worker(worker).is_some_and(|known| *known.elsewhere() != Elsewhere::default()) {
-                    driver.apply_event(Event::WorkerShared { worker, elsewhere: Elsewhere::default() });
-                }
             }
             for worker in known.into_iter().filter(|worker| !there.contains(worker)) {
                 driver.live.retain(|_, live| live.worker != worker);
@@ -150,13 +165,12 @@ impl Hub {
             }
             driver.repeat_outstanding();
             state.runs.insert(run, inputs);
-            state.priorities.insert(run, saved.priority);
+            state.priorities.insert(run, priority);
         }
         self.spawn_driver(run, driver, Vec::new(), received);
-        Ok(())
     }
 
-    /// Begins a run.
+    /// Starts a run.
     ///
     /// # Errors
     /// If the workflow is invalid, one of its files was not uploaded, or the store cannot be written.
@@ -182,7 +196,7 @@ impl Hub {
         let root = match self.lay_out_files(run, &submission).await {
             Ok(root) => root,
             Err(error) => {
-                self.abandon_run(run, &new, &error).await;
+                self.abandon_run(run, new.workflow.tasks.len(), &error).await;
                 return Err(error);
             }
         };
@@ -210,14 +224,17 @@ impl Hub {
         }
         if let Err(error) = written {
             self.lock_state().runs.remove(&run);
-            return Err(error.into());
+            self.board.replace_claim(run, None);
+            let error = HubError::from(error);
+            self.abandon_run(run, driver.tasks.len(), &error).await;
+            return Err(error);
         }
         self.spawn_driver(run, driver, Vec::new(), received);
         Ok(run)
     }
 
-    /// Ends a run that could not begin: nobody would ever go on with it.
-    async fn abandon_run(&self, run: RunId, new: &Submission, why: &HubError) {
+    /// Records that a run with so many tasks ended because it could not start. Otherwise it would stay in the state `running`.
+    async fn abandon_run(&self, run: RunId, tasks: usize, why: &HubError) {
         let at = Clock::start().now();
         let detail = why.to_string();
         let cancelled = |place: u32| Record::State {
@@ -226,10 +243,10 @@ impl Hub {
             detail: detail.clone(),
             at,
         };
-        let mut records: Vec<Record> = (0..new.workflow.tasks.len() as u32).map(cancelled).collect();
+        let mut records: Vec<Record> = (0..tasks as u32).map(cancelled).collect();
         records.push(Record::Ended { state: RunStateName::Failed, at });
         if let Err(error) = self.ledger.append_records(run, records).await {
-            (self.settings.notify)(format!("cannot record that run {run} did not begin: {error}"));
+            (self.settings.notify)(format!("cannot record that run {run} did not start: {error}"));
         }
     }
 
@@ -246,16 +263,16 @@ impl Hub {
             let mut state = self.lock_state();
             state.runs.remove(&run);
             state.priorities.remove(&run);
-            state.shared.retain(|(of, _), _| *of != run);
         }
-        self.board.replace_claim(run, None);
         match ended {
             Ok(report) => {
+                self.board.replace_claim(run, None);
                 (self.settings.notify)(format!("run {run} is over: {}", report.state));
                 // A folder that cannot be removed now is removed when the server starts next.
                 let _ = tokio::fs::remove_dir_all(submissions_folder(&self.settings.home).join(run.to_string())).await;
             }
             Err(error) => {
+                self.board.suspend_claim(run);
                 (self.settings.notify)(format!("run {run} is suspended until the server is restarted: {error}"));
             }
         }
@@ -365,31 +382,24 @@ impl Hub {
         Ok(true)
     }
 
-    /// Divides the workers between the runs again, and tells each run what changed for it.
+    /// Divides the workers between the runs again, and notifies the runs for which something changed.
     async fn divide_workers(&self) {
-        let claims = self.board.claims();
-        let mut told = Vec::new();
-        {
-            let mut state = self.lock_state();
-            let divided = |node: &Node| Divided {
-                capacity: node.register.capacity.clone(),
-                open: node.closing.is_none() && (node.is_local() || node.connection.is_some()),
-            };
+        let divided = |node: &Node| Divided {
+            capacity: node.register.capacity.clone(),
+            open: node.closing.is_none() && (node.is_local() || node.connection.is_some()),
+        };
+        let (workers, priorities) = {
+            let state = self.lock_state();
             let workers = state.nodes.iter().map(|(&worker, node)| (worker, divided(node))).collect();
-            let priority = |run: &RunId| state.priorities.get(run).copied().unwrap_or(0);
-            let claims = claims.into_iter().map(|(run, claim)| (run, (priority(&run), claim))).collect();
-            let now = divide_workers(&workers, &claims);
-            let keys: BTreeSet<(RunId, WorkerId)> = now.keys().chain(state.shared.keys()).copied().collect();
-            for key in keys {
-                let elsewhere = now.get(&key).cloned().unwrap_or_default();
-                if state.shared.get(&key).cloned().unwrap_or_default() != elsewhere {
-                    told.extend(state.runs.get(&key.0).map(|inputs| (inputs.clone(), key.1, elsewhere)));
-                }
+            (workers, state.priorities.clone())
+        };
+        let changed = self.board.divide(&workers, |run| priorities.get(&run).copied().unwrap_or(0));
+        for run in changed {
+            let inputs = self.lock_state().runs.get(&run).cloned();
+            if let Some(inputs) = inputs {
+                // A run that has ended needs no workers.
+                let _ = inputs.send(Input::Lab(LabInput::Divided)).await;
             }
-            state.shared = now;
-        }
-        for (inputs, worker, elsewhere) in told {
-            let _ = inputs.send(Input::Lab(LabInput::Shared { worker, elsewhere })).await;
         }
     }
 

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use assay_core::{AttemptId, Capacity, Effect, Elsewhere, Event, TaskId, TaskIx, TaskState, WorkerId};
+use assay_core::{AttemptId, Capacity, Effect, Event, Orchestrator, RunId, TaskId, TaskIx, TaskState, WorkerId};
 use assay_protocol::{AttemptEvent, AttemptOutcome};
 use assay_spec::LocalFile;
 use assay_wire as wire;
 use assay_worker::link::{FromWorker, ToWorker};
 use tokio::sync::{mpsc, oneshot};
 
-use super::share::{Board, Claim};
+use super::share::{Board, Claim, held_by, told_to};
 use super::submission::path_under;
 use crate::driver::Driver;
 use crate::ports::Record;
@@ -24,8 +24,8 @@ pub(crate) enum LabInput {
     Returned { worker: WorkerId, held: Vec<AttemptId> },
     /// A worker gets no new attempts, or gets them again. With `recall` its attempts are taken back.
     Closed { worker: WorkerId, closed: bool, recall: bool },
-    /// What other runs take of a worker changed.
-    Shared { worker: WorkerId, elsewhere: Elsewhere },
+    /// The workers were divided again.
+    Divided,
     /// A person pauses or resumes the run.
     Pause { paused: bool },
     /// Whether a worker has an attempt of the run.
@@ -97,6 +97,20 @@ impl LabMemory {
         LabMemory { root: Some(root), board: Some(board), ..LabMemory::default() }
     }
 
+    /// Has the core of a run apply an event by `apply`. On a server the core first applies what changed on the board.
+    pub(crate) fn apply_event(
+        &self,
+        run: RunId,
+        core: &mut Orchestrator,
+        event: Option<Event>,
+        mut apply: impl FnMut(&mut Orchestrator, Event) -> Vec<Effect>,
+    ) -> Vec<Effect> {
+        match &self.board {
+            Some(board) => board.apply_event(run, core, event, apply),
+            None => event.map(|event| apply(core, event)).unwrap_or_default(),
+        }
+    }
+
     /// The files of a config with their paths on this machine.
     pub(crate) fn place_files(&self, files: &[LocalFile]) -> Vec<LocalFile> {
         let placed = |file: &LocalFile| match &self.root {
@@ -123,7 +137,7 @@ impl Driver {
             LabInput::Joined { worker, capacity, to } => self.admit_worker(worker, capacity, to, false),
             LabInput::Returned { worker, held } => self.on_worker_returned(worker, &held),
             LabInput::Closed { worker, closed, recall } => self.on_worker_closed(worker, closed, recall),
-            LabInput::Shared { worker, elsewhere } => self.apply_event(Event::WorkerShared { worker, elsewhere }),
+            LabInput::Divided => self.apply_events(None),
             LabInput::Pause { paused } => self.apply_event(Event::RunPaused { run: self.run, paused }),
             LabInput::Owner { worker, attempt, answer } => {
                 let has = self.core.worker(worker).is_some_and(|known| known.attempts().any(|held| held == attempt));
@@ -169,11 +183,8 @@ impl Driver {
     pub(crate) fn publish_claim(&self) {
         let Some(board) = &self.lab.board else { return };
         let Some(run) = self.core.run(self.run) else { return };
-        let mut claim = Claim { began: self.lab.began, ..Claim::default() };
-        for (worker, known) in self.core.workers().filter(|(_, known)| known.attempts().next().is_some()) {
-            let held = known.held().map(|(_, resource, device)| (resource.clone(), device));
-            claim.held.insert(worker, held.collect());
-        }
+        let (held, told) = (held_by(&self.core), told_to(&self.core));
+        let mut claim = Claim { held, ready: Vec::new(), began: self.lab.began, told };
         if !run.is_paused() {
             for (variants, count, first) in run.ready_groups() {
                 let task = self.core.task(TaskId { run: self.run, task: first });

@@ -1,11 +1,11 @@
 //! A server with worker nodes: several runs at the same time, over workers that come and go.
 //!
-//! Each run has a driver and a core of its own, with its own journal, as in `assay run`. What they share are the workers, which [`Hub`]
-//! holds: it hands messages between runs and workers, and divides the workers between the runs ([`share`]).
+//! Each run has its own driver, core and journal, as in `assay run`. Runs share only the workers, which [`Hub`] holds: it passes
+//! messages between runs and workers, and divides the workers between the runs ([`share`]).
 //!
 //! - Nothing that a worker reports is acknowledged before it is in the store ([`memory`]).
-//! - A worker that is away keeps its attempts for the lease. The hub's clock decides when the lease is over; runs are only told that the
-//!   worker left.
+//! - A worker that is away keeps its attempts for the lease. The hub's clock decides when the lease has expired; runs are only told
+//!   that the worker left.
 //! - After a restart each run is replayed from its journal ([`restore`]) before the server accepts workers.
 
 mod convert;

@@ -12,10 +12,10 @@ use crate::ports::{Ledger, LedgerError, TaskStateName};
 /// The store of a server with worker nodes.
 #[async_trait::async_trait]
 pub trait LabLedger: Ledger {
-    /// Stores a run's submission, in the place of an earlier one.
+    /// Stores a run's submission. It replaces an earlier one.
     async fn save_submission(&self, run: RunId, content: String) -> Result<(), LedgerError>;
 
-    /// Takes over the submitted runs that are not over and whose process is gone, in the order of their numbers; returns each with its
+    /// Takes over the submitted runs that have not ended and whose process is gone, in the order of their numbers; returns each with its
     /// submission.
     async fn adopt_submissions(&self) -> Result<Vec<(RunId, String)>, LedgerError>;
 

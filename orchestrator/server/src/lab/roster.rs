@@ -21,7 +21,7 @@ use crate::driver::Input;
 use crate::execute::WorkerLink;
 use crate::ports::LedgerError;
 
-/// How often the hub checks whether a worker's lease is over.
+/// How often the hub checks whether a worker's lease has expired.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// After how many failures in a row that the node may have caused it is excluded.
@@ -72,6 +72,7 @@ impl Hub {
         let worker = self.number_node(&register).await?;
         let node = Node::new(register, to, Line::default());
         self.add_node(worker, node).await;
+        self.board.changed.notify_one();
         let hub = Arc::clone(self);
         tokio::spawn(async move {
             while let Some(message) = from.recv().await {
@@ -163,6 +164,8 @@ impl Hub {
             let recall = node.closing.as_ref().is_some_and(Closing::recalls);
             (number, state.runs.clone(), recall)
         };
+        // A worker to which nothing is given yet has to be divided; one that is back may be given tasks again.
+        self.board.changed.notify_one();
         for held in held.iter().filter(|held| !runs.contains_key(&held.attempt.task.run)) {
             let _ = to.send(wire::ToWorker::Stop { attempt: held.attempt });
         }
@@ -192,10 +195,11 @@ impl Hub {
         {
             node.connection = None;
             node.line.replace(None);
+            self.board.changed.notify_one();
         }
     }
 
-    /// Passes a report on to its run. A report of a run that is over is acknowledged at once.
+    /// Passes a report on to its run. A report of a run that has ended is acknowledged at once.
     pub(super) async fn forward_report(
         self: &Arc<Self>,
         worker: WorkerId,
@@ -228,11 +232,11 @@ impl Hub {
             LabBody::Event(_) => None,
         };
         let ack = Ack { attempt, seq, to: to.clone(), leftover };
-        // If the run ends meanwhile, the worker sends the report again.
+        // If the run ends before it handles the report, the worker sends the report again.
         let _ = inputs.send(Input::Lab(LabInput::Reported(LabReport { worker, attempt, seq, body, ack }))).await;
     }
 
-    /// Whether a worker was given an attempt, and has not reported its end. A run knows that for certain; what it answered is kept.
+    /// Whether a worker was given an attempt, and has not reported its end. Only the run knows; its answer is cached.
     async fn owns_attempt(&self, worker: WorkerId, attempt: AttemptId, inputs: &mpsc::Sender<Input>) -> bool {
         let known = |hub: &Hub| hub.lock_state().nodes.get(&worker).is_some_and(|node| node.owned.contains(&attempt));
         if known(self) {
@@ -247,8 +251,8 @@ impl Hub {
         owns
     }
 
-    /// Counts failures in a row that the node may have caused, and excludes it after several of them. Those of one task alone are the
-    /// task's, unless its executor or its files were not there at all.
+    /// Counts failures in a row that the node may have caused, and excludes it after several of them. Failures of only one task count as
+    /// the task's, unless its executor or its files were missing.
     async fn note_outcome(&self, worker: WorkerId, attempt: AttemptId, failure: Option<&Failure>) {
         let why = {
             let mut state = self.lock_state();
@@ -261,7 +265,7 @@ impl Hub {
                     node.failures.retain(|(known, _)| *known != attempt);
                     node.failures.push((attempt, class));
                 }
-                // Neither says anything about the node.
+                // These failures say nothing about the node.
                 Some(FailureClass::Timeout | FailureClass::Oom | FailureClass::Cancelled | FailureClass::Preempted) => {
                 }
             }

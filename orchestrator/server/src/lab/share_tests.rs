@@ -1,13 +1,13 @@
-//! Several runs share workers: random histories of real cores, each told by [`divide_workers`] what the others take.
+//! Several runs share workers: random histories of real cores that share a [`Board`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use assay_core::{
-    AttemptId, AttemptStatus, Capacity, Effect, Elsewhere, Event, JobIx, JobPlan, Millis, Orchestrator, Resolution,
-    Resource, Retry, RunId, RunPlan, Settings, TaskId, TaskPlan, TriggerRule, WorkerId,
+    AttemptId, AttemptStatus, Capacity, Effect, Event, JobIx, JobPlan, Millis, Orchestrator, Resolution, Resource,
+    Retry, RunId, RunPlan, Settings, TaskId, TaskPlan, TriggerRule, WorkerId,
 };
 
-use super::share::{Claim, Divided, divide_workers};
+use super::share::{Board, Claim, Divided, held_by, told_to};
 
 /// Random numbers of a seed (splitmix64).
 struct Rng(u64);
@@ -27,7 +27,7 @@ struct SimulatedRun {
     priority: i32,
     core: Orchestrator,
     began: u64,
-    /// When it had more than its share the last time, because others came later.
+    /// How long each of its attempts runs.
     lasting: u64,
 }
 
@@ -35,7 +35,9 @@ struct Lab {
     now: u64,
     workers: BTreeMap<WorkerId, Capacity>,
     runs: Vec<SimulatedRun>,
-    known: BTreeMap<(RunId, WorkerId), Elsewhere>,
+    board: Board,
+    /// Decides in which order runs receive a division.
+    rng: Rng,
     /// When attempts end.
     ends: BTreeSet<(u64, RunId, AttemptId)>,
     starts: Vec<(u64, RunId, WorkerId)>,
@@ -75,10 +77,11 @@ impl Lab {
             (WorkerId(number as u32), capacity)
         };
         let workers = workers.iter().enumerate().map(capacity).collect();
-        Lab { now: 0, workers, runs: Vec::new(), known: BTreeMap::new(), ends: BTreeSet::new(), starts: Vec::new() }
+        let (board, rng) = (Board::default(), Rng(0));
+        Lab { now: 0, workers, runs: Vec::new(), board, rng, ends: BTreeSet::new(), starts: Vec::new() }
     }
 
-    /// Submits a run whose attempts last so long. What it may begin is decided after it came.
+    /// Submits a run whose attempts last so long, and divides the workers.
     fn submit(&mut self, priority: i32, lasting: u64, resources: &[Resource]) -> RunId {
         let id = RunId(self.runs.len() as i64 + 1);
         let core = Orchestrator::default();
@@ -87,11 +90,7 @@ impl Lab {
         let settings = Settings { lease_ms: None, patience_ms: 1 << 40, grace_ms: 10, resend_ms: None };
         self.apply(place, Event::Configured { settings });
         for (worker, capacity) in self.workers.clone() {
-            // Nobody begins anything before the workers are divided: a server does not either, but for a moment.
-            let all = Elsewhere { cpus: capacity.cpus, ..Elsewhere::default() };
             self.apply(place, Event::WorkerJoined { worker, capacity });
-            self.known.insert((id, worker), all.clone());
-            self.apply(place, Event::WorkerShared { worker, elsewhere: all });
         }
         self.apply(place, Event::RunSubmitted { run: id, plan: plan(resources) });
         self.share();
@@ -99,13 +98,17 @@ impl Lab {
     }
 
     fn apply(&mut self, place: usize, event: Event) {
-        let mut due = vec![event];
+        self.apply_all(place, vec![Some(event)]);
+    }
+
+    fn apply_all(&mut self, place: usize, mut due: Vec<Option<Event>>) {
         while let Some(event) = due.pop() {
             let run = &mut self.runs[place];
-            for effect in run.core.apply(Millis(self.now), event) {
+            let now = Millis(self.now);
+            for effect in self.board.apply_event(run.id, &mut run.core, event, |core, event| core.apply(now, event)) {
                 match effect {
                     Effect::Resolve { task } => {
-                        due.push(Event::TaskResolved { task, resolution: Resolution::Runnable });
+                        due.push(Some(Event::TaskResolved { task, resolution: Resolution::Runnable }));
                     }
                     Effect::Start { attempt, worker, .. } => {
                         run.began = self.now;
@@ -119,46 +122,39 @@ impl Lab {
     }
 
     fn claim(run: &SimulatedRun) -> Claim {
-        let mut claim = Claim { began: run.began, ..Claim::default() };
-        for (worker, known) in run.core.workers() {
-            let held = known.held().map(|(_, resource, device)| (resource.clone(), device));
-            claim.held.insert(worker, held.collect());
-        }
         let groups = run.core.run(run.id).into_iter().flat_map(|run| run.ready_groups());
-        claim.ready = groups.map(|(variants, count, _)| (variants[0].clone(), count, 0)).collect();
-        claim
+        let ready = groups.map(|(variants, count, _)| (variants[0].clone(), count, 0)).collect();
+        Claim { held: held_by(&run.core), ready, began: run.began, told: told_to(&run.core) }
     }
 
-    /// Divides the workers until nothing changes any more.
-    fn share(&mut self) {
-        for _ in 0..1000 {
-            let divided = |capacity: &Capacity| Divided { capacity: capacity.clone(), open: true };
-            let workers = self.workers.iter().map(|(&id, capacity)| (id, divided(capacity))).collect();
-            let claims = self.runs.iter().map(|run| (run.id, (run.priority, Lab::claim(run)))).collect();
-            let elsewhere = divide_workers(&workers, &claims);
-            let mut changed = false;
-            let count = self.runs.len();
-            // First what takes room from a run: else two runs would begin on the same processor.
-            let places = [true, false].into_iter().flat_map(|takes| (0..count).map(move |place| (takes, place)));
-            for (takes, place) in places {
-                for &worker in workers.keys() {
-                    let key = (self.runs[place].id, worker);
-                    let now = elsewhere.get(&key).cloned().unwrap_or_default();
-                    let known = self.known.get(&key).cloned().unwrap_or_default();
-                    let shrinks = now.cpus >= known.cpus && now.attempts >= known.attempts;
-                    if known != now && (shrinks || !takes) {
-                        changed = true;
-                        self.known.insert(key, now.clone());
-                        self.apply(place, Event::WorkerShared { worker, elsewhere: now });
-                    }
-                }
-            }
-            self.check();
-            if !changed {
-                return;
-            }
+    /// Divides the workers once, and passes that to some of the runs for which something changed, in any order. `false` if nothing
+    /// changed.
+    fn share_once(&mut self) -> bool {
+        for run in &self.runs {
+            self.board.replace_claim(run.id, Some(Lab::claim(run)));
         }
-        panic!("the division does not settle");
+        let divided = |capacity: &Capacity| Divided { capacity: capacity.clone(), open: true };
+        let workers = self.workers.iter().map(|(&id, capacity)| (id, divided(capacity))).collect();
+        let priority = |run: RunId| self.runs.iter().find(|known| known.id == run).map_or(0, |known| known.priority);
+        let mut changed: Vec<RunId> = self.board.divide(&workers, priority).into_iter().collect();
+        if changed.is_empty() {
+            return false;
+        }
+        for _ in 0..=self.rng.below(changed.len() as u64) {
+            let Some(last) = changed.len().checked_sub(1) else { break };
+            let run = changed.swap_remove(self.rng.below(last as u64 + 1) as usize);
+            let place = self.runs.iter().position(|known| known.id == run).expect("a run");
+            self.apply_all(place, vec![None]);
+            self.check();
+        }
+        true
+    }
+
+    /// Divides the workers until nothing changes.
+    fn share(&mut self) {
+        self.check();
+        let settled = (0..10_000).any(|_| !self.share_once());
+        assert!(settled, "the division does not settle");
     }
 
     /// No worker holds more than it has.
@@ -173,6 +169,10 @@ impl Lab {
             let cpus: u32 = all.iter().map(|resource| resource.cpus).sum();
             assert!(cpus <= capacity.cpus, "{worker} holds {all:?}");
             assert!(all.len() < 2 || all.iter().all(|resource| !resource.exclusive), "{worker} holds {all:?}");
+            let held = self.runs.iter().filter_map(|run| run.core.worker(*worker)).flat_map(|known| known.held());
+            let devices: Vec<u32> = held.filter_map(|(_, _, device)| device).collect();
+            let different: BTreeSet<u32> = devices.iter().copied().collect();
+            assert_eq!(devices.len(), different.len(), "{worker} gave a device twice: {devices:?}");
         }
     }
 
@@ -254,20 +254,80 @@ fn a_large_task_gets_its_worker_among_many_small_ones() {
     lab.finish();
 }
 
-/// Thousands of histories of tasks of one processor: whatever runs there are, no worker holds too much, every task ends, no processor is idle while a task could
-/// use it, and runs of one priority that all want more have equal shares.
+#[test]
+fn two_runs_share_the_devices_of_a_worker() {
+    let mut lab = Lab::new(&[16]);
+    let worker = lab.workers.values_mut().next().expect("a worker");
+    worker.backends.insert("cuda".to_owned());
+    worker.devices.insert("cuda".to_owned(), 2);
+    let tasks = vec![Resource { backend: "cuda".into(), ..resource(1, false) }; 20];
+    let first = lab.submit(0, 10, &tasks);
+    assert_eq!(lab.cpus_of(first), 2);
+    let second = lab.submit(0, 10, &tasks);
+    for _ in 0..4 {
+        lab.step();
+    }
+    assert_eq!((lab.cpus_of(first), lab.cpus_of(second)), (1, 1));
+    lab.finish();
+}
+
+#[test]
+fn a_worker_that_joins_is_not_filled_by_every_run() {
+    let mut lab = Lab::new(&[1]);
+    for _ in 0..3 {
+        lab.submit(0, 10, &[resource(2, true), resource(2, false), resource(1, false)]);
+    }
+    let capacity = Capacity { cpus: 2, ..lab.workers[&WorkerId(0)].clone() };
+    lab.workers.insert(WorkerId(1), capacity.clone());
+    for place in 0..3 {
+        lab.apply(place, Event::WorkerJoined { worker: WorkerId(1), capacity: capacity.clone() });
+        lab.check();
+    }
+    lab.share();
+    lab.finish();
+}
+
+#[test]
+fn the_ready_groups_of_a_job_share_its_limit() {
+    let mut core = Orchestrator::default();
+    let mut plan = plan(&[resource(1, false), resource(2, false), resource(1, false), resource(2, false)]);
+    plan.jobs[0].max_parallel = Some(3);
+    let settings = Settings { lease_ms: None, patience_ms: 1 << 40, grace_ms: 10, resend_ms: None };
+    core.apply(Millis(0), Event::Configured { settings });
+    let mut due = core.apply(Millis(0), Event::RunSubmitted { run: RunId(1), plan });
+    while let Some(effect) = due.pop() {
+        if let Effect::Resolve { task } = effect {
+            due.extend(core.apply(Millis(0), Event::TaskResolved { task, resolution: Resolution::Runnable }));
+        }
+    }
+    let run = core.run(RunId(1)).expect("a run");
+    let groups: Vec<(u32, u32)> = run.ready_groups().map(|(variants, count, _)| (variants[0].cpus, count)).collect();
+    assert_eq!(groups, [(1, 2), (2, 1)]);
+}
+
+/// Thousands of histories: no worker is oversubscribed, every task ends, and no worker is idle while a task could run there. If all tasks
+/// need one processor, no processor is idle while a task is ready, and runs that want more have equal shares.
 #[test]
 fn random_runs_share_fairly() {
-    for seed in 1..=2000 {
+    for seed in 1..=4000 {
         let mut rng = Rng(seed);
         let workers: Vec<u32> = (0..=rng.below(3)).map(|_| 1 + rng.below(4) as u32).collect();
+        let uniform = rng.below(2) == 0;
         let mut lab = Lab::new(&workers);
+        lab.rng = Rng(seed);
         let total: u32 = workers.iter().sum();
+        let most = workers.iter().copied().max().unwrap_or(1);
         let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let mut came = 0;
             for _ in 0..=rng.below(4) {
-                let tasks = vec![resource(1, false); 1 + rng.below(31) as usize];
-                let (lasting, priority) = (20, 0);
+                let tasks: Vec<Resource> = (0..=rng.below(30))
+                    .map(|_| match uniform {
+                        true => resource(1, false),
+                        false => resource(1 + rng.below(u64::from(most)) as u32, rng.below(8) == 0),
+                    })
+                    .collect();
+                let lasting = if uniform { 20 } else { 5 + rng.below(40) };
+                let priority = if uniform { 0 } else { rng.below(3) as i32 };
                 lab.submit(priority, lasting, &tasks);
                 came = lab.now;
                 for _ in 0..rng.below(10) {
@@ -275,7 +335,10 @@ fn random_runs_share_fairly() {
                 }
             }
             loop {
-                check_shares(&lab, total, came + 20);
+                match uniform {
+                    true => check_shares(&lab, total, came + 20),
+                    false => check_use(&lab),
+                }
                 if !lab.step() {
                     break;
                 }
@@ -283,6 +346,16 @@ fn random_runs_share_fairly() {
             lab.finish();
         }));
         assert!(played.is_ok(), "seed {seed} failed, see above");
+    }
+}
+
+/// No worker is idle while a ready task could run there.
+fn check_use(lab: &Lab) {
+    let claims: Vec<Claim> = lab.runs.iter().map(Lab::claim).collect();
+    for (worker, capacity) in &lab.workers {
+        let busy = claims.iter().any(|claim| claim.held.contains_key(worker));
+        let waiting = claims.iter().flat_map(|claim| &claim.ready).find(|(wanted, ..)| capacity.could_ever_run(wanted));
+        assert!(busy || waiting.is_none(), "{worker} does nothing at {}, and {waiting:?} could run there", lab.now);
     }
 }
 

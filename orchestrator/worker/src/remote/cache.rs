@@ -1,4 +1,4 @@
-//! Artifacts that were fetched: a folder of files by their hashes, bounded, with the longest unused removed first.
+//! Downloaded artifacts: a folder of files by hash with a size limit; the least recently used are removed first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::files::{TransferError, Transport, hash_file};
 #[derive(Clone)]
 pub(super) struct Cache {
     folder: PathBuf,
-    /// How many bytes it keeps. Files in use stay even if they exceed this.
+    /// The size limit in bytes. Files in use stay even if they exceed it.
     most: u64,
     state: Arc<Mutex<State>>,
 }
@@ -22,7 +22,7 @@ struct State {
     used: BTreeMap<String, usize>,
     /// Files whose content was compared with their hash in this process.
     verified: BTreeSet<String>,
-    /// For each file that was asked for: held while it is fetched. Two downloads into one file would mix their bytes.
+    /// For each requested file: held while it is downloaded. Two downloads into one file would mix their bytes.
     fetching: BTreeMap<String, Arc<Mutex<()>>>,
 }
 
@@ -60,7 +60,7 @@ impl Cache {
         let _one_at_a_time = fetching.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.folder.join(hash);
         if path.exists() && (self.lock_state().verified.contains(hash) || hash_file(&path)? == hash) {
-            // What was used last is removed last; a time that cannot be set only makes it go earlier.
+            // The least recently used file is evicted first; if the time cannot be set, the file is evicted earlier.
             let _ = std::fs::File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
         } else {
             let part = self.folder.join(format!("{hash}.part"));
@@ -72,7 +72,7 @@ impl Cache {
         Ok(path)
     }
 
-    /// Removes the longest unused files until the rest fits.
+    /// Evicts the least recently used files until the rest fits.
     fn evict(&self) {
         let mut files: Vec<(SystemTime, u64, String)> = Vec::new();
         for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {

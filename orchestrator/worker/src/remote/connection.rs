@@ -20,11 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Why there is no connection.
 pub(super) enum ConnectError {
-    /// The server refused this worker, or its address is invalid: trying again would not help.
+    /// The server refused this worker, or its address is invalid: retrying would not help.
     Refused(String),
     /// The server's host name cannot be resolved.
     Unresolved(String),
-    /// Worth another try.
+    /// A retry may succeed.
     Failed(String),
 }
 
@@ -73,7 +73,7 @@ impl Socket {
             while let Some(Ok(message)) = messages.next().await {
                 match message {
                     Message::Text(text) => {
-                        // Only another program, or another version of the server, sends what cannot be read.
+                        // Only another program, or another version of the server, sends unreadable messages.
                         let Ok(message) = decode(text.as_str()) else { return };
                         if to.send(message).await.is_err() {
                             return;
@@ -92,7 +92,7 @@ impl Socket {
     /// Sends a message.
     ///
     /// # Errors
-    /// If the connection is gone, or the server does not read.
+    /// If the connection is closed, or the server does not read.
     pub(super) async fn send(&mut self, message: &ToServer) -> Result<(), String> {
         let text = encode(message).map_err(|error| error.to_string())?;
         match tokio::time::timeout(PATIENCE, self.writer.send(Message::text(text))).await {
@@ -109,7 +109,7 @@ impl Socket {
 
 /// Looks a host name up, to distinguish an unknown name from a server that does not answer.
 async fn resolve_host(host: &str, port: u16) -> Result<(), ConnectError> {
-    // A URL has brackets around an IPv6 address; the resolver accepts none.
+    // A URL has brackets around an IPv6 address; the resolver does not accept them.
     let name = host.trim_start_matches('[').trim_end_matches(']');
     let unresolved = |error: std::io::Error| ConnectError::Unresolved(format!("`{name}` cannot be resolved: {error}"));
     tokio::net::lookup_host((name, port)).await.map(drop).map_err(unresolved)

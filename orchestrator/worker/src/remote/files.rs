@@ -1,4 +1,4 @@
-//! Files over HTTP: to and from the server, by their hashes.
+//! File transfers over HTTP to and from the server, by hash.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -8,19 +8,19 @@ use std::time::Duration;
 use assay_core::AttemptId;
 use ureq::Agent;
 
-/// The header of an upload's offset: in a request where its content begins, in an answer how much of the file the server has.
+/// The header of an upload's offset: in a request, where its content starts; in a response, how much of the file the server has.
 const OFFSET: &str = "x-assay-offset";
 
-/// How long a server may take to accept a connection; four times as long to begin an answer.
+/// How long a server may take to accept a connection; four times as long to start a response.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long the content of one request may take. A transfer that takes longer is continued by another request.
+/// How long the content of one request may take. A longer transfer is continued by another request.
 const BODY_PATIENCE: Duration = Duration::from_secs(300);
 
 /// A server's address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerAddress {
-    /// Host and port, and a path before `/api` where a proxy asks for one.
+    /// Host and port, and a path before `/api` if a proxy needs one.
     place: String,
 }
 
@@ -28,7 +28,7 @@ impl ServerAddress {
     /// Reads an address such as `http://10.0.0.5:7177`.
     ///
     /// # Errors
-    /// What is wrong with it, for a person.
+    /// What is wrong with it, as a message.
     pub fn parse(text: &str) -> Result<ServerAddress, String> {
         let place = match text.split_once("://") {
             Some(("http", place)) => place,
@@ -73,15 +73,15 @@ impl std::fmt::Display for ServerAddress {
 /// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// The server refused: trying again would not help.
+    /// The server refused: retrying would not help.
     #[error("the server answered {status}: {message}")]
     Refused {
         /// The HTTP status.
         status: u16,
-        /// What it said.
+        /// Its message.
         message: String,
     },
-    /// Something that another try may overcome.
+    /// A retry may succeed.
     #[error("{0}")]
     Failed(String),
 }
@@ -101,7 +101,7 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// To this server, with this token.
+    /// A transport to this server, with this token.
     #[must_use]
     pub fn new(server: ServerAddress, token: Option<String>) -> Transport {
         Self::with_patience(server, token, BODY_PATIENCE)
@@ -142,7 +142,7 @@ impl Transport {
         read_text(request.call())
     }
 
-    /// Posts JSON, and gives the answer as text.
+    /// Posts JSON, and returns the response as text.
     ///
     /// # Errors
     /// If the server cannot be reached or refuses.
@@ -154,23 +154,23 @@ impl Transport {
         read_text(request.send(body))
     }
 
-    /// Downloads the file at a path of the API into `target`, resumes from what an earlier try left there, and verifies its hash.
+    /// Downloads the file at a path of the API into `target`, resumes from the bytes of an earlier try, and verifies its hash.
     ///
     /// # Errors
-    /// If the transfer fails or the hash differs. After a broken transfer, what came stays for the next try.
+    /// If the transfer fails or the hash differs. After a broken transfer, the received bytes stay for the next try.
     pub fn download(&self, path: &str, hash: &str, target: &Path) -> Result<(), TransferError> {
         let length = || std::fs::metadata(target).map_or(0, |data| data.len());
         loop {
             let before = length();
             match self.download_rest(path, hash, target) {
-                // What a slow connection brought in the time of one request is kept.
+                // The bytes that a slow connection received within one request are kept.
                 Err(TransferError::Failed(_)) if length() > before => {}
                 done => return done,
             }
         }
     }
 
-    /// Downloads in one request what is missing of a file.
+    /// Downloads the missing part of a file in one request.
     fn download_rest(&self, path: &str, hash: &str, target: &Path) -> Result<(), TransferError> {
         let mut options = File::options();
         let mut file = options.read(true).append(true).create(true).open(target)?;
@@ -181,10 +181,10 @@ impl Transport {
         }
         let mut response = request.call().map_err(|error| TransferError::Failed(error.to_string()))?;
         match response.status().as_u16() {
-            // The whole file, whatever was asked for.
+            // The whole file, regardless of the requested range.
             200 => file.set_len(0)?,
             206 => {}
-            // All of it is here already.
+            // The file is already complete.
             416 => return verify_hash(target, hash),
             _ => return Err(read_refusal(&mut response)),
         }
@@ -195,7 +195,7 @@ impl Transport {
         verify_hash(target, hash)
     }
 
-    /// Uploads a file to a path of the API that contains its hash; resumes after the bytes that the server has already.
+    /// Uploads a file to a path of the API that contains its hash; resumes after the bytes that the server already has.
     ///
     /// # Errors
     /// If the server cannot be reached or refuses.
@@ -204,7 +204,7 @@ impl Transport {
         loop {
             let Some(have) = self.uploaded_bytes(path)? else { return Ok(()) };
             let done = self.upload_rest(path, from, have);
-            // A slow connection needs several requests, each of which brings more.
+            // A slow connection needs several requests, each of which makes progress.
             let continues = matches!(done, Err(TransferError::Failed(_))) && before.is_none_or(|before| have > before);
             if !continues {
                 return done;
@@ -230,7 +230,7 @@ impl Transport {
         }
     }
 
-    /// Uploads in one request what the server does not have.
+    /// Uploads in one request the part that the server does not have.
     fn upload_rest(&self, path: &str, from: &Path, have: u64) -> Result<(), TransferError> {
         let mut file = File::open(from)?;
         let length = file.metadata()?.len();
@@ -253,7 +253,7 @@ impl Transport {
         self.upload(&upload_path(attempt, hash), from)
     }
 
-    /// Uploads a file of an attempt's checkpoint. The server keeps it apart from an output with the same content.
+    /// Uploads a file of an attempt's checkpoint. The server stores it separately from an output with the same content.
     ///
     /// # Errors
     /// As [`Transport::upload`].
@@ -267,7 +267,7 @@ fn upload_path(attempt: AttemptId, hash: &str) -> String {
     format!("/api/v1/uploads/{}/{}/{epoch}/{hash}", task.run, task.task)
 }
 
-/// Compares a file's content with its hash. A file that differs is removed.
+/// Compares a file's content with its hash. If it differs, the file is removed.
 fn verify_hash(target: &Path, hash: &str) -> Result<(), TransferError> {
     if hash_file(target)? == hash {
         return Ok(());
@@ -320,7 +320,7 @@ pub fn hash_file(path: &Path) -> std::io::Result<String> {
     }
 }
 
-/// Copies a file and computes the hash of what was copied.
+/// Copies a file and computes the hash of the copied bytes.
 pub(super) fn copy_file(from: &Path, to: &Path) -> std::io::Result<String> {
     let (mut source, mut target) = (File::open(from)?, File::create(to)?);
     let mut hasher = blake3::Hasher::new();
@@ -342,7 +342,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that sends a quarter of a file in each answer, and then says nothing more.
+    /// A server that sends a quarter of a file in each response, and then stalls.
     fn serve_quarters(content: &'static [u8]) -> ServerAddress {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

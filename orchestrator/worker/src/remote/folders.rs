@@ -1,4 +1,4 @@
-//! The folders of unfinished work of a worker.
+//! The folders of a worker's unfinished work.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use assay_core::AttemptId;
 
-/// The folders of one life of a worker. They are removed when it ends.
+/// The folders of one lifetime of a worker. They are removed when it ends.
 pub(super) struct Folders {
     root: PathBuf,
 }
 
-/// Keeps a second worker out of a folder.
+/// Prevents a second worker from using a folder.
 pub(super) fn lock_folder(folder: &Path) -> io::Result<File> {
     std::fs::create_dir_all(folder)?;
     let file = File::options().write(true).create(true).truncate(false).open(folder.join("worker.lock"))?;
@@ -26,7 +26,7 @@ pub(super) fn lock_folder(folder: &Path) -> io::Result<File> {
 }
 
 impl Folders {
-    /// Creates the folders of a life and removes those of earlier ones.
+    /// Creates the folders of a lifetime and removes those of earlier ones.
     pub(super) fn create(folder: &Path, life: &str) -> io::Result<Folders> {
         let lives = folder.join("lives");
         match std::fs::remove_dir_all(&lives) {
@@ -52,8 +52,7 @@ impl Folders {
         Ok(path)
     }
 
-    /// The folder in which attempts at the same work leave what a later one can resume from; `None` if the
-    /// text is not a cache key.
+    /// The folder with state from which attempts at the same work resume; `None` if the text is not a cache key.
     pub(super) fn resume(&self, key: &str) -> Option<PathBuf> {
         assay_wire::is_hash(key).then(|| self.root.join("resume").join(key))
     }
@@ -74,7 +73,7 @@ impl Folders {
 
 impl Drop for Folders {
     fn drop(&mut self) {
-        // What cannot be removed now is removed when the next worker starts here.
+        // If this fails, the next worker here removes the folder when it starts.
         let _ = std::fs::remove_dir_all(&self.root);
     }
 }

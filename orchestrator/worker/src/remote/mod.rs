@@ -1,8 +1,8 @@
-//! A worker on another machine than its server: the node of `assay run`, with a network connection instead of a pair of channels.
+//! A worker on a different machine from its server: the node of `assay run`, with a network connection instead of a pair of channels.
 //!
-//! - The worker only connects outwards, to one port: a WebSocket for messages, and HTTP for files.
-//! - A broken connection stops no task. Reports wait in one file per attempt ([`spool`]) until the server has acknowledged them, and
-//!   the worker reconnects with growing pauses.
+//! - The worker only makes outgoing connections, to one port: a WebSocket for messages, and HTTP for files.
+//! - A broken connection does not stop tasks. Reports wait in one file per attempt ([`spool`]) until the server has acknowledged
+//!   them, and the worker reconnects with growing delays.
 //! - Every transferred file is named by its BLAKE3 hash, which both ends compute.
 
 mod cache;

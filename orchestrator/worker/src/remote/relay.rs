@@ -1,4 +1,5 @@
-//! One attempt between the server and the node. Its inputs are fetched before it begins; its files are uploaded before a report names them.
+//! Relays one attempt between the server and the node. Its inputs are downloaded before it starts; its files are uploaded before a report
+//! names them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,25 +23,25 @@ use crate::link;
 const LOOK: Duration = Duration::from_millis(500);
 /// How often progress is reported.
 const PROGRESS: Duration = Duration::from_secs(1);
-/// The longest pause between two tries to move a file.
+/// The longest delay between two tries to transfer a file.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// The most files of a checkpoint that is sent.
+/// A checkpoint with more files is not uploaded.
 const MOST_FILES: usize = 1000;
 
-/// What the relays of a worker share.
+/// The shared state of a worker's relays.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) transport: Transport,
     pub(super) cache: Cache,
     pub(super) folders: Arc<Folders>,
     pub(super) node: mpsc::Sender<link::ToWorker>,
-    /// Takes the reports of attempts.
+    /// Receives the reports of attempts.
     pub(super) reports: UnboundedSender<(AttemptId, ReportBody)>,
     /// How long the end of a failed attempt waits for a drain: see [`RemoteSettings::signal_patience`](super::RemoteSettings).
     pub(super) signal_patience: Duration,
 }
 
-/// Carries one attempt from its assignment to its end.
+/// Relays one attempt from its assignment to its end.
 pub(super) async fn relay_attempt(
     shared: Shared,
     assignment: Assignment,
@@ -109,8 +110,8 @@ pub(super) async fn relay_attempt(
     report(ReportBody::Ended { ended });
 }
 
-/// What ended an attempt that failed. While the worker drains, whatever ended it was the drain. A cluster that ends a pilot sends its
-/// signal to the programs of attempts as well, and such an attempt may fail before this worker has seen the signal.
+/// The cause of an attempt's failure. While the worker drains, the cause is always the drain. A cluster that ends a pilot also sends
+/// its signal to the programs of attempts, and such an attempt may fail before this worker has received the signal.
 async fn attribute_failure(
     outcome: AttemptOutcome,
     told: Option<Stop>,
@@ -133,7 +134,7 @@ async fn wait_for_stop(stopped: &mut watch::Receiver<Option<Stop>>) -> Stop {
     let told = stopped.wait_for(Option::is_some).await.ok().and_then(|stop| *stop);
     match told {
         Some(stop) => stop,
-        // The sender is gone: no stop can come.
+        // The sender was dropped: no stop can arrive.
         None => std::future::pending().await,
     }
 }
@@ -224,7 +225,7 @@ fn encode_part(part: &str) -> String {
     part.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
-/// Repeats a transfer until it succeeds or is refused, with growing pauses. Calls `waits` before each pause.
+/// Repeats a transfer until it succeeds or is refused, with growing delays. Calls `waits` before each delay.
 async fn retry_transfer<T: Send + 'static>(
     waits: impl Fn(),
     work: impl Fn() -> Result<T, TransferError> + Clone + Send + 'static,
@@ -243,7 +244,7 @@ async fn retry_transfer<T: Send + 'static>(
     }
 }
 
-/// The files of a folder at one moment: each with its path, size and time of change.
+/// The files of a folder at one time: each with its path, size and modification time.
 type Listing = Vec<(String, u64, Option<SystemTime>)>;
 
 /// The files of an attempt on their way to the server.
@@ -255,13 +256,13 @@ struct Outgoing {
     /// In the order in which they were reported.
     uploads: Vec<JoinHandle<Result<UploadedFile, (String, TransferError)>>>,
     checkpoint: Option<JoinHandle<Option<Vec<FileRef>>>>,
-    /// The checkpoint whose upload was started last.
+    /// The checkpoint whose upload was started most recently.
     seen: Listing,
 }
 
 impl Outgoing {
     fn new(shared: &Shared, attempt: AttemptId, resume: PathBuf) -> Outgoing {
-        // What was fetched need not be sent back.
+        // Downloaded files need not be uploaded again.
         let seen = list_files(&resume);
         let Shared { transport, folders, .. } = shared.clone();
         Outgoing { transport, folders, attempt, resume, uploads: Vec::new(), checkpoint: None, seen }
@@ -296,7 +297,7 @@ impl Outgoing {
             return None;
         }
         let now = list_files(&self.resume);
-        // A part of a checkpoint would be a wrong one: with too many files nothing is sent.
+        // An incomplete checkpoint would be wrong: with too many files nothing is uploaded.
         if now.is_empty() || now.len() > MOST_FILES || now == self.seen {
             return None;
         }
@@ -329,7 +330,7 @@ impl Outgoing {
         let values = match outcome {
             AttemptOutcome::Completed(values) => values,
             AttemptOutcome::Failed(failure) => {
-                // The next attempt resumes from the latest state, on whichever worker it runs.
+                // The next attempt resumes from the latest state, on any worker.
                 self.poll_checkpoint().await;
                 if let Some(sending) = self.checkpoint.take() {
                     if let Ok(Some(files)) = sending.await {
@@ -383,7 +384,7 @@ fn list_files(folder: &Path) -> Listing {
     files
 }
 
-/// Copies a checkpoint; `None` if it changed meanwhile, since the copies may then mix two states.
+/// Copies a checkpoint; `None` if it changed meanwhile, since the copies could then mix two states.
 fn copy_checkpoint(resume: &Path, listing: &Listing, outgoing: &Path) -> Option<Vec<(FileRef, PathBuf)>> {
     let mut copies = Vec::new();
     for (number, (path, _, _)) in listing.iter().enumerate() {

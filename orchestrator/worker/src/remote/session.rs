@@ -1,4 +1,4 @@
-//! The worker itself: one loop between the server, the node and the relays of attempts.
+//! The worker itself: one loop that connects the server, the node and the relays of attempts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -25,24 +25,24 @@ use crate::link;
 use crate::machine::Machine;
 use crate::node::{FindExecutor, run_node};
 
-/// How often a worker says that it is alive, at most; more often where the lease is short.
+/// The longest interval of heartbeats; shorter if the lease is short.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How long reports may stay unacknowledged before they are sent again.
 const RESEND: Duration = Duration::from_secs(15);
-/// How often a server's host name is looked up in vain before a worker that never had a connection gives up.
+/// The number of failed lookups of the server's host name after which a worker without any earlier connection exits.
 const LOOKUPS: u32 = 6;
-/// How long a worker that drains waits for a server that cannot be reached, or does not acknowledge.
+/// How long a draining worker waits for a server that cannot be reached, or does not acknowledge.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(60);
-/// The first pause after a connection failed, and the longest.
+/// The first delay after a failed connection, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// What a worker is started with.
+/// The settings of a worker.
 pub struct RemoteSettings {
-    /// The way to the server.
+    /// The transport to the server.
     pub transport: Transport,
-    /// What it offers.
+    /// The resources that it offers.
     pub capacity: Capacity,
-    /// Words that a person gave it.
+    /// Its labels, given by the user.
     pub labels: BTreeSet<String>,
     /// What each backend computes on.
     pub devices: BTreeMap<String, Value>,
@@ -50,18 +50,18 @@ pub struct RemoteSettings {
     pub version: String,
     /// Finds executors.
     pub find: Arc<FindExecutor>,
-    /// The machine's room.
+    /// The resources of the machine.
     pub machine: Machine,
-    /// Where it keeps files. No other worker uses this folder.
+    /// The folder for its files. No other worker uses it.
     pub folder: PathBuf,
-    /// How many bytes of artifacts it keeps.
+    /// The size limit of the artifact cache, in bytes.
     pub cache_bytes: u64,
-    /// How long the worker may have no attempts before it drains and ends; `None` for ever.
+    /// How long the worker may have no attempts before it drains and ends; `None` means for ever.
     pub idle: Option<Duration>,
-    /// How long the end of an attempt that failed by a signal or an error waits for the signal that ends the worker too. Zero where
-    /// nobody signals attempts behind the worker's back; a cluster that ends a job does.
+    /// How long the end of an attempt that failed by a signal or an error waits for the signal that also ends the worker. Zero if
+    /// nothing else signals the attempts; a cluster that ends a job does.
     pub signal_patience: Duration,
-    /// Is given what a person should know.
+    /// Receives messages for the user.
     pub notify: Box<dyn Fn(String) + Send + Sync>,
 }
 
@@ -79,21 +79,21 @@ pub enum RemoteError {
     Folder(#[from] std::io::Error),
 }
 
-/// How a life ended.
+/// How a lifetime ended.
 enum LifeEnd {
     Stopped,
     Dismissed,
 }
 
-/// Works for a server. The first message of `stops` drains the worker: running attempts save a checkpoint if they can and are handed
-/// back as preempted, and the worker leaves when the server has acknowledged their ends. The second one ends it at once.
+/// Works for a server. The first message of `stops` drains the worker: running attempts save a checkpoint if they can and end as
+/// preempted, and the worker leaves when the server has acknowledged this. The second message ends it immediately.
 ///
 /// # Errors
-/// If the server refuses the worker, its host name could never be resolved, or the worker's folder cannot be used. A server
-/// that cannot be reached is waited for.
+/// If the server refuses the worker, its host name could never be resolved, or the worker's folder cannot be used. While
+/// the server cannot be reached, the worker waits.
 pub async fn run_remote(settings: RemoteSettings, mut stops: mpsc::Receiver<()>) -> Result<(), RemoteError> {
     let _lock = lock_folder(&settings.folder)?;
-    // One cache for all lives: a download that an earlier life began may still be writing.
+    // One cache for all lifetimes: a download that an earlier lifetime started may still be writing.
     let cache = Cache::open(&std::path::absolute(settings.folder.join("cache"))?, settings.cache_bytes)?;
     let mut joined = false;
     loop {
@@ -112,7 +112,7 @@ pub async fn run_remote(settings: RemoteSettings, mut stops: mpsc::Receiver<()>)
 /// An attempt of this worker, from its assignment until the server has acknowledged its end.
 struct HeldAttempt {
     spool: Spool,
-    /// To the attempt's relay.
+    /// The channel to the attempt's relay.
     events: UnboundedSender<link::FromWorker>,
     stop: watch::Sender<Option<Stop>>,
 }
@@ -120,7 +120,7 @@ struct HeldAttempt {
 /// A worker that is about to end.
 struct Draining {
     since: Instant,
-    /// Whether the server gives it no new attempts.
+    /// Whether the server has stopped assigning attempts.
     accepted: bool,
 }
 
@@ -133,20 +133,20 @@ struct Life<'a> {
     attempts: BTreeMap<AttemptId, HeldAttempt>,
     relays: JoinSet<()>,
     socket: Option<Socket>,
-    /// Whether the server has welcomed this worker on the present connection.
+    /// Whether the server has welcomed this worker on the current connection.
     welcome: bool,
-    /// Whether the server has welcomed this worker before, in this life or an earlier one.
+    /// Whether the server has welcomed this worker before, in this lifetime or an earlier one.
     joined: bool,
-    /// How often the server's host name was looked up in vain since the last connection.
+    /// The number of failed lookups of the server's host name since the last connection.
     failed_lookups: u32,
     pause: Duration,
     heartbeat: Duration,
     heard: Instant,
     acknowledged: Instant,
-    /// Whether a person was told that the server cannot be reached.
+    /// Whether the user was told that the server cannot be reached.
     told: bool,
     draining: Option<Draining>,
-    /// Since when there are no attempts.
+    /// Since when the worker has had no attempts.
     idle_since: Instant,
 }
 
@@ -189,13 +189,13 @@ async fn run_life(
     life.relays.shutdown().await;
     if let Some(mut socket) = life.socket.take() {
         if matches!(end, Ok(LifeEnd::Stopped)) {
-            // Without this message the server waits until the lease is over.
+            // Without this message the server waits until the lease has expired.
             let _ = socket.send(&ToServer::Leave).await;
         }
         socket.close().await;
     }
     drop(life);
-    // The node ends its executors when its link is gone.
+    // The node ends its executors when its link is closed.
     node.shutdown().await;
     end
 }
@@ -314,7 +314,7 @@ impl Life<'_> {
             Some(link::FromWorker::Heartbeat) | None => return,
         };
         if let (Some(held), Some(message)) = (self.attempts.get(&id), message) {
-            // A relay that is gone has ended its attempt.
+            // A relay that was dropped has ended its attempt.
             let _ = held.events.send(message);
         }
     }
@@ -353,7 +353,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// An attempt that nothing was reported of, with the receivers for its relay.
+    /// An attempt without reports yet, with the receivers for its relay.
     fn create_attempt(
         &self,
         attempt: AttemptId,
@@ -385,7 +385,7 @@ impl Life<'_> {
         Ok(())
     }
 
-    /// Ends an attempt. One that is not known has ended.
+    /// Ends an attempt. An unknown attempt has already ended.
     fn stop_attempt(&mut self, attempt: AttemptId, reason: Stop) -> Result<(), RemoteError> {
         match self.attempts.get(&attempt) {
             Some(held) => {
@@ -397,7 +397,7 @@ impl Life<'_> {
         }
     }
 
-    /// Reports the end of an attempt that never began.
+    /// Reports the end of an attempt that never started.
     fn refuse_attempt(&mut self, attempt: AttemptId, reason: Stop) -> Result<(), RemoteError> {
         let (held, _, _) = self.create_attempt(attempt)?;
         self.attempts.insert(attempt, held);
@@ -405,7 +405,7 @@ impl Life<'_> {
         self.add_report(attempt, ReportBody::Ended { ended: Ended::Failed { failure } })
     }
 
-    /// Hands back all attempts, and asks the server for no more.
+    /// Preempts all attempts, and asks the server for no more.
     async fn begin_draining(&mut self, why: &str) {
         self.draining = Some(Draining { since: Instant::now(), accepted: false });
         let count = self.attempts.len();
@@ -423,14 +423,14 @@ impl Life<'_> {
         }
     }
 
-    /// Whether a worker that drains has nothing left to hand back, or has waited long enough for the server.
+    /// Whether a draining worker has no attempts left, or has waited long enough for the server.
     fn has_drained(&self) -> bool {
         let Some(draining) = &self.draining else { return false };
         let acknowledged = draining.accepted || self.socket.is_none();
         (self.attempts.is_empty() && acknowledged) || draining.since.elapsed() > DRAIN_PATIENCE
     }
 
-    /// Sends what has not been sent on this connection.
+    /// Sends the reports that were not sent on this connection.
     async fn send_reports(&mut self) -> Result<(), RemoteError> {
         let Some(socket) = self.socket.as_mut().filter(|_| self.welcome) else { return Ok(()) };
         let mut failed = None;
@@ -472,7 +472,7 @@ impl Life<'_> {
     }
 }
 
-/// The server's next message; without a connection, waits for ever.
+/// The server's next message; without a connection, this never completes.
 async fn next_message(socket: &mut Option<Socket>) -> Option<ToWorker> {
     match socket {
         Some(socket) => socket.incoming.recv().await,
@@ -487,7 +487,7 @@ async fn join_connecting(connecting: &mut Option<Connecting>) -> Result<Socket, 
     }
 }
 
-/// Text that no other life of a worker has.
+/// A random text that identifies this lifetime.
 fn random_life() -> std::io::Result<String> {
     use std::io::Read;
     let mut bytes = [0; 16];

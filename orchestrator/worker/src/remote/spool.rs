@@ -9,7 +9,7 @@ use assay_core::AttemptId;
 use assay_protocol::{Failure, FailureClass, LogLevel};
 use assay_wire::{AttemptReport, Ended, MAX_MESSAGE, ReportBody};
 
-/// The largest report, in bytes: a message with it alone is accepted.
+/// The largest report, in bytes: a message with only this report is accepted.
 const LARGEST: usize = MAX_MESSAGE - 4096;
 
 /// A report in the file.
@@ -29,9 +29,9 @@ pub(super) struct Spool {
     end: u64,
     /// The number of the latest report.
     last: u64,
-    /// Those that are not acknowledged, in order.
+    /// Reports that are not acknowledged, in order.
     kept: VecDeque<Place>,
-    /// How many of them were sent on the present connection.
+    /// How many of them were sent on the current connection.
     sent: usize,
     /// Whether the attempt's last report was added.
     ended: bool,
@@ -50,7 +50,7 @@ impl Spool {
         let mut report = AttemptReport { attempt: self.attempt, seq: self.last + 1, body };
         let mut text = serde_json::to_vec(&report)?;
         if text.len() > LARGEST {
-            // The server would refuse the message each time that it is sent.
+            // The server would refuse the message every time.
             report.body = replace_large(&report.body, text.len());
             text = serde_json::to_vec(&report)?;
         }
@@ -67,7 +67,7 @@ impl Spool {
         self.last
     }
 
-    /// The next reports that were not sent on this connection, at most `most` bytes or a single one. They count as sent from now on.
+    /// The next reports that were not sent on this connection, at most `most` bytes or a single report. They then count as sent.
     pub(super) fn next_batch(&mut self, most: usize) -> std::io::Result<Vec<AttemptReport>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while let Some(place) = self.kept.get(self.sent).filter(|place| batch.is_empty() || bytes + place.bytes <= most)
@@ -93,7 +93,7 @@ impl Spool {
             self.sent = self.sent.saturating_sub(1);
         }
         if self.kept.is_empty() && !self.ended {
-            // The file has nothing that is still needed. If it cannot be truncated, it keeps growing.
+            // No report in the file is needed any more. If it cannot be truncated, it keeps growing.
             if self.file.set_len(0).is_ok() {
                 self.end = 0;
             }
@@ -102,7 +102,7 @@ impl Spool {
     }
 }
 
-/// What is reported in the place of a report that is too large for a message.
+/// The substitute for a report that is too large for a message.
 fn replace_large(body: &ReportBody, bytes: usize) -> ReportBody {
     let what = match body {
         ReportBody::Ended { .. } => "the outputs of the attempt",
@@ -124,7 +124,7 @@ fn replace_large(body: &ReportBody, bytes: usize) -> ReportBody {
 
 impl Drop for Spool {
     fn drop(&mut self) {
-        // A file that cannot be removed now is removed when the next worker starts here.
+        // If this fails, the next worker here removes the file when it starts.
         let _ = std::fs::remove_file(&self.path);
     }
 }

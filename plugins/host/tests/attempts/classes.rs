@@ -1,4 +1,4 @@
-//! Every way in which an executor can misbehave has a failure class and a message of its own.
+//! Every misbehaviour of an executor has a failure class and a distinct message.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use crate::support::{
 use assay_host::{ExecutorCommand, Limits, run_attempt, stop_channel};
 use assay_protocol::AttemptOutcome;
 
-/// Compares a table of outcomes with its snapshot; what is measured, or moves when the chaos executor is edited, is
-/// replaced.
+/// Compares a table of outcomes with its snapshot; measurements, and values that change with edits of the chaos
+/// executor, are replaced.
 fn check_table(name: &str, table: &str) {
     let filters =
         vec![(r"(used?) [\d.]+ ([KMG]iB|bytes)", "$1 N MiB"), (r"behaviours\.rs:\d+:\d+", "behaviours.rs:L:C")];

@@ -1,4 +1,4 @@
-//! Attempts at real processes: the chaos executor misbehaves in every way, and the host has to tell each from the others.
+//! Attempts with real processes: the chaos executor misbehaves in every way, and the host must distinguish the cases.
 
 mod classes;
 mod supervision;

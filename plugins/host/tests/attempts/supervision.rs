@@ -1,4 +1,4 @@
-//! Who is told what, who is killed when, and what is kept in memory meanwhile.
+//! Reports, kills, and the memory used meanwhile.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use assay_host::{Limits, Stop, greet_executor, run_attempt, stop_channel};
 use assay_protocol::{AttemptEvent, AttemptOutcome, LogLevel};
 use tokio::sync::mpsc;
 
-/// Waits for something that has to happen, however slow the machine is.
+/// Waits for a condition, however slow the machine is.
 async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..3000 {
         if holds() {
@@ -21,7 +21,7 @@ async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("{what} did not happen within a minute");
 }
 
-/// Whether a process is there and no zombie.
+/// Whether a process exists and is not a zombie.
 fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
@@ -40,8 +40,8 @@ fn executors_in(folder: &std::path::Path) -> Vec<u32> {
 async fn a_good_attempt_is_heard_in_order() {
     let result = run_behaviour("ok", limits()).await;
     let workdir = result.workdir.path().canonicalize().unwrap();
-    // Standard error is a pipe of its own, so that its lines have no place in the order of the reports; and how many
-    // positions are passed on depends on the time between them.
+    // Standard error is a separate pipe, so its lines are not ordered relative to the reports; and the number of
+    // forwarded positions depends on the time between them.
     let (mut stderr, mut positions, mut reports) = (Vec::new(), Vec::new(), Vec::new());
     for event in &result.events {
         match event {
@@ -70,7 +70,7 @@ async fn greeting_alone_says_what_an_executor_can_do() {
     assert_eq!(failure.class.name(), "protocol");
 }
 
-/// On a busy machine a moment lies between the end of an executor's output and its exit, which says why.
+/// On a busy machine, an executor exits some time after the end of its output, and its exit status states the reason.
 #[tokio::test]
 async fn an_executor_without_a_device_is_waited_for() {
     let failure = greet_executor(&chaos_by_environment("no_device"), &limits()).await.unwrap_err();
@@ -182,7 +182,7 @@ async fn dropping_the_future_kills_the_executor() {
     wait_until("the end of the executor", || executors_in(workdir.path()).is_empty()).await;
 }
 
-/// Run by itself, this test starts itself again as a worker, and kills that worker while its executor runs.
+/// This test starts itself again as a worker process, and kills that process while its executor runs.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn the_death_of_a_worker_is_the_death_of_its_executors() {
@@ -209,7 +209,7 @@ async fn the_death_of_a_worker_is_the_death_of_its_executors() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    // From then on the executor only sleeps: it does not notice the end of its pipes.
+    // From then on the executor only sleeps: it does not detect the end of its pipes.
     wait_until("the start of the step", || workdir.path().join("started").exists()).await;
     assert_eq!(executors_in(workdir.path()).len(), 1);
     worker.kill().unwrap();
@@ -219,7 +219,7 @@ async fn the_death_of_a_worker_is_the_death_of_its_executors() {
 
 #[tokio::test]
 async fn what_an_executor_started_goes_with_it() {
-    // The grandchild holds both pipes, so that this would also hang if their ends were waited for alone.
+    // The grandchild holds both pipes, so waiting only for their ends would hang.
     let result = run_behaviour("grandchild", limits()).await;
     assert!(matches!(result.outcome, AttemptOutcome::Completed(_)), "{:?}", result.outcome);
     let log = result.log();
@@ -260,7 +260,7 @@ async fn a_consumer_that_does_not_listen_puts_off_no_limit() {
     for (behaviour, class) in [("flood_frames", "timeout"), ("flood_stderr", "timeout"), ("allocate", "oom")] {
         let workdir = tempfile::tempdir().unwrap();
         let (_handle, stop) = stop_channel();
-        // Nothing is ever received, but the channel is open.
+        // Nothing is received, but the channel is open.
         let (sender, _receiver) = mpsc::channel(1);
         let timeout = Duration::from_millis(if class == "oom" { 60_000 } else { 1500 });
         let limits = Limits { timeout, memory: 256 << 20, log_bytes: u64::MAX, ..short_limits() };

@@ -1,4 +1,4 @@
-//! Runs the chaos executor, and shows what came of it as text.
+//! Runs the chaos executor, and formats the result as text.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-/// Generous, so that a machine under load gives no other answer; what is waited out on purpose is shorter.
+/// Long limits, so that a machine under load gives the same results; limits that a test waits for are shorter.
 pub fn limits() -> Limits {
     Limits {
         timeout: Duration::from_secs(120),
@@ -22,7 +22,7 @@ pub fn limits() -> Limits {
     }
 }
 
-/// For executors that have to be killed in the end.
+/// Limits for executors that are killed.
 pub fn short_limits() -> Limits {
     Limits { grace: Duration::from_millis(300), ..limits() }
 }
@@ -37,7 +37,7 @@ pub fn chaos_command() -> ExecutorCommand {
     }
 }
 
-/// The chaos executor with its behaviour in the environment, for what happens before the request is read.
+/// The chaos executor with its behaviour in the environment, for behaviours before the request is read.
 pub fn chaos_by_environment(behaviour: &str) -> ExecutorCommand {
     ExecutorCommand { env: vec![("ASSAY_CHAOS".into(), behaviour.into())], ..chaos_command() }
 }
@@ -56,7 +56,7 @@ pub fn chaos_request(behaviour: &str, workdir: &Path) -> RunRequest {
     }
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 pub struct Result {
     pub events: Vec<AttemptEvent>,
     pub outcome: AttemptOutcome,
@@ -85,7 +85,7 @@ pub async fn run_with(command: ExecutorCommand, behaviour: &str, limits: Limits,
 }
 
 impl Result {
-    /// The outcome in lines, with what differs from run to run replaced.
+    /// The outcome as lines, with values that differ between runs replaced.
     pub fn outcome(&self) -> String {
         let text = match &self.outcome {
             AttemptOutcome::Completed(values) => format!("completed {}", json!(values)),

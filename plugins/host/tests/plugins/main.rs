@@ -1,4 +1,4 @@
-//! Processes of plugins that misbehave in every way: each costs a call an error that says what happened.
+//! Processes of plugins that misbehave: each fails a call with an error that explains the cause.
 
 use assay_host::{
     PluginCommand, PluginProcess, check_curriculum, check_dataset, check_metric, demonstrate_curriculum,
@@ -6,7 +6,7 @@ use assay_host::{
 };
 use assay_protocol::{PluginFailure, PluginLimit, PluginLimits, PluginSplit};
 
-/// Short enough for the calls that are waited out on purpose.
+/// Short limits, since some calls wait for them.
 fn limits() -> PluginLimits {
     PluginLimits { compile_seconds: 60, call_seconds: 60, ..PluginLimits::default() }
 }

@@ -88,7 +88,7 @@ fn what_a_component_asks_for_at_its_start_counts_too() {
 
 #[test]
 fn a_huge_result_is_not_copied() {
-    // 20 million tokens of 4 bytes lie within the memory limit, and beyond what one answer may have.
+    // 20 million tokens of 4 bytes are within the memory limit, but exceed the limit of an answer.
     let batch = "(drop (memory.grow (i32.const 2000))) (i32.store (i32.const 520) (i32.const 20000000))";
     refused(batch, Some(PluginLimit::Transfer), "passed too much data; the limit is 67108864 bytes");
 }
@@ -106,7 +106,7 @@ fn invalid_pointers_discriminants_and_texts_are_refused() {
 fn a_storm_of_host_calls_costs_fuel() {
     let storm = "(loop $l (call $log (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)) (br $l))";
     refused(storm, Some(PluginLimit::Fuel), "ran out of fuel");
-    // 100 bytes cost a tenth more than none: 1,000 calls do not fit where 1,000 empty ones do.
+    // A call with 100 bytes costs a tenth more than one without: the fuel for 1,000 empty calls is not enough for 1,000 of them.
     let counted = |length: u32| {
         format!(
             "(global.set $n (i32.const 1000)) (loop $l (call $log (i32.const 0) (i32.const 0) (i32.const 2048) (i32.const {length}))
@@ -187,7 +187,7 @@ fn a_call_that_the_plugin_does_not_export_is_refused() {
     expect(&failure_of(process.open_dataset(4, "{}")), None, "there is no instance 4");
 }
 
-/// A curriculum with a state of so many bytes, whose stages all end at this step.
+/// A curriculum with a state of `state` bytes, whose stages all end at this step.
 fn curriculum(state: u32, until: u64) -> Vec<u8> {
     let text = format!(
         r#"(module (memory (export "memory") 64)

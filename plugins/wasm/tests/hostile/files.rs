@@ -76,7 +76,7 @@ fn core_instances_have_a_limit() {
             (instance $j) (export "assay:plugin/plugin@0.1.0" (instance $j)))"#
         ))
     };
-    // The missing function is noticed after the instances were started.
+    // The missing function is detected after the instances were started.
     refused(&component_with(100), "does not exist: the plugin does not export it from `assay:plugin/plugin@0.1.0`");
     refused(&component_with(101), "resource limit exceeded: instance count too high at 101");
 }

@@ -1,4 +1,4 @@
-//! Building hostile guests, and calling them.
+//! Builds hostile guests, and calls them.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use assay_protocol::{PluginFailure, PluginLimits};
 use assay_wasm::{PluginWorld, encode_component};
 use tempfile::TempDir;
 
-/// What every dataset of these tests has: two sequences of one token. `$extra` and the bodies of `open` and `batch` vary.
+/// The common parts of these tests' datasets: two sequences of one token. `$extra` and the bodies of `open` and `batch` vary.
 ///
 /// Addresses: 16 `about`, 64 facts, 256 the vocabulary, 512 sequences, 600 tokens, 616 offsets, 632 labels, 1024 texts.
 const DATASET: &str = r#"(module
@@ -30,18 +30,18 @@ const DATASET: &str = r#"(module
   (data (i32.const 1024) "evil")
   EXTRA)"#;
 
-/// A dataset whose `open` and `batch` run this code before they answer, with further definitions.
+/// A dataset whose `open` and `batch` run this code before they return, with further definitions.
 pub fn dataset(open: &str, batch: &str, extra: &str) -> Vec<u8> {
     let text = DATASET.replace("OPEN", open).replace("BATCH", batch).replace("EXTRA", extra);
     component_of(&text, PluginWorld::Dataset)
 }
 
-/// A component of a core module in text.
+/// Converts a core module in text form into a component.
 pub fn component_of(text: &str, world: PluginWorld) -> Vec<u8> {
     encode_component(&wat::parse_str(text).expect("the text is WebAssembly"), world).expect("the module fits its world")
 }
 
-/// A file in its own folder.
+/// A file in a new folder.
 pub fn write_file(bytes: &[u8]) -> (TempDir, std::path::PathBuf) {
     let folder = TempDir::new().expect("a folder for the test");
     let file = folder.path().join("evil.wasm");
@@ -49,13 +49,13 @@ pub fn write_file(bytes: &[u8]) -> (TempDir, std::path::PathBuf) {
     (folder, file)
 }
 
-/// Loads a file in its own process.
+/// Loads a file in a new process.
 pub fn load_file(file: &Path, limits: PluginLimits) -> Result<PluginProcess, PluginFailure> {
     let command = PluginCommand { program: env!("CARGO_BIN_EXE_assay-plugin-host").into(), arguments: Vec::new() };
     PluginProcess::start(&command, "evil", file, limits)
 }
 
-/// Loads a component in its own process.
+/// Loads a component in a new process.
 pub fn load(component: &[u8], limits: PluginLimits) -> Result<PluginProcess, PluginFailure> {
     let (_folder, file) = write_file(component);
     load_file(&file, limits)

@@ -6,7 +6,7 @@ use assay_wasm::PluginWorld;
 
 use crate::guests::{component_of, dataset, load};
 
-/// Sets the lengths of the answer to so many sequences, and fills in offsets. The tokens are all zero but the first.
+/// Sets the lengths of the answer to this number of sequences, and fills in offsets. All tokens except the first are zero.
 const ANY_COUNT: &str = "
     (i32.store (i32.const 516) (i32.const 4096)) (i32.store (i32.const 520) (local.get 3))
     (i32.store (i32.const 524) (i32.const 8192)) (i32.store (i32.const 528) (i32.add (local.get 3) (i32.const 1)))

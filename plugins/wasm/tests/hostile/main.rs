@@ -1,6 +1,6 @@
-//! Plugins that mean harm, one for each limit. Each costs an error that names plugin, call and limit.
+//! Malicious plugins, one for each limit. Each fails with an error that names plugin, call and limit.
 //!
-//! They are written as WebAssembly text: core modules that are made components of a world, or whole components.
+//! They are written as WebAssembly text: core modules that are converted into components of a world, or whole components.
 
 mod calls;
 mod files;

@@ -1,4 +1,4 @@
-//! Failures of the process itself: it is killed, it takes too long, or it is not a plugin host.
+//! Failures of the process itself: it is killed, it is too slow, or it is not a plugin host.
 
 use assay_host::{PluginCommand, PluginProcess};
 use assay_protocol::{PluginLimit, PluginLimits, PluginSplit};
@@ -17,7 +17,7 @@ fn a_process_that_is_killed_costs_an_error() {
     assert_eq!(failure_of(process.open_dataset(0, "{}")), failure, "later calls fail in the same way");
 }
 
-/// A function of many nested additions, which takes the compiler longer than a second.
+/// A function of many nested additions, which takes more than a second to compile.
 fn compile_bomb() -> Vec<u8> {
     let mut body = String::new();
     for at in 0..60_000 {

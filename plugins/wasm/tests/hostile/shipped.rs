@@ -1,4 +1,4 @@
-//! The shipped plugins: they obey the laws, their components were built from their sources, and they compute what they claim.
+//! The shipped plugins obey the laws, their components match their sources, and they compute what they claim.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("shipped").join(name)
 }
 
-/// Loads a shipped plugin. With `ASSAY_BLESS=1` in the environment, it is built again first if its sources have changed.
+/// Loads a shipped plugin. With `ASSAY_BLESS=1` in the environment, it is first rebuilt if its sources have changed.
 fn shipped(name: &str) -> PluginProcess {
     let (source, component) = (folder(name).join("plugin.c"), folder(name).join(format!("{name}.wasm")));
     let hash = hash_sources(&std::fs::read(&source).unwrap());

@@ -1,4 +1,4 @@
-//! Table `artifacts`: the files that came into the store, by content.
+//! Table `artifacts`: the files in the store, by content.
 
 use sea_orm::entity::prelude::*;
 
@@ -9,7 +9,7 @@ pub struct Model {
     /// BLAKE3 of the content, in hexadecimal.
     #[sea_orm(primary_key, auto_increment = false)]
     pub hash: String,
-    /// The file's name when it first came in.
+    /// The file's name when it was first stored.
     pub name: String,
     /// The size.
     pub bytes: i64,
@@ -17,7 +17,7 @@ pub struct Model {
     pub created_at: i64,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {}
 

@@ -23,10 +23,10 @@ pub struct Model {
     pub executor: Option<Json>,
     /// The failure class's name.
     pub failure_class: Option<String>,
-    /// What happened.
+    /// The failure message.
     #[sea_orm(column_type = "Text", nullable)]
     pub failure_message: Option<String>,
-    /// What to do about it.
+    /// How to fix it.
     #[sea_orm(column_type = "Text", nullable)]
     pub failure_hint: Option<String>,
     /// Milliseconds since 1970.
@@ -35,7 +35,7 @@ pub struct Model {
     pub ended_at: Option<i64>,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {
     /// The run that it belongs to.

@@ -1,4 +1,4 @@
-//! Table `cache`: which attempt last succeeded under a cache key.
+//! Table `cache`: the last successful attempt of each cache key.
 
 use sea_orm::entity::prelude::*;
 
@@ -17,7 +17,7 @@ pub struct Model {
     pub epoch: i64,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {
     /// The run that it belongs to.

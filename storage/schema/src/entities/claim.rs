@@ -1,4 +1,4 @@
-//! Table `claims`: the work that a run under way is about to do, or does.
+//! Table `claims`: the work that a run in progress does, or will do.
 
 use sea_orm::entity::prelude::*;
 
@@ -9,15 +9,15 @@ pub struct Model {
     /// The cache key of the work, in hexadecimal.
     #[sea_orm(primary_key, auto_increment = false)]
     pub key: String,
-    /// The run. The claim ends with it, or with its process.
+    /// The run. The claim ends with the run, or with its process.
     #[sea_orm(unique_key = "claims-task")]
     pub run: i64,
-    /// The task. The claim ends with its final state.
+    /// The task. The claim ends when the task reaches a final state.
     #[sea_orm(unique_key = "claims-task")]
     pub ix: i64,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {}
 

@@ -12,7 +12,7 @@ pub struct Model {
     /// The name, which no other experiment has, not even a deleted one.
     #[sea_orm(unique)]
     pub name: String,
-    /// Where a client said that artifacts belong; empty for the place that the server chooses.
+    /// Where a client wants to store artifacts; empty if the server decides.
     pub location: String,
     /// Whether it is deleted. Its runs stay.
     pub deleted: bool,
@@ -24,7 +24,7 @@ pub struct Model {
     pub updated_at: i64,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {}
 

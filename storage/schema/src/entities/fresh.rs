@@ -1,4 +1,4 @@
-//! A schema straight from the entities: what the migrations have to arrive at.
+//! A schema that is created directly from the entities; the migrations must lead to the same schema.
 
 use sea_orm::sea_query::{IndexCreateStatement, TableCreateStatement};
 use sea_orm::{DbBackend, EntityTrait, Schema};

@@ -1,4 +1,4 @@
-//! Table `journal`: what the orchestrator replays.
+//! Table `journal`: the entries that the orchestrator replays.
 
 use sea_orm::entity::prelude::*;
 
@@ -12,12 +12,12 @@ pub struct Model {
     /// Counts from 1 without gaps.
     #[sea_orm(primary_key, auto_increment = false)]
     pub seq: i64,
-    /// The entry, as JSON that nothing here reads.
+    /// The entry, as JSON that this crate does not interpret.
     #[sea_orm(column_type = "Text")]
     pub entry: String,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {
     /// The run that it belongs to.

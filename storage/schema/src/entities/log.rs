@@ -26,7 +26,7 @@ pub struct Model {
     pub text: String,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {
     /// The run that it belongs to.

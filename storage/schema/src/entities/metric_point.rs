@@ -1,4 +1,4 @@
-//! Table `metric_points`: the points of attempts that are under way. Those of finished ones are in segments.
+//! Table `metric_points`: the points of attempts in progress. Those of finished attempts are in segments.
 
 use sea_orm::entity::prelude::*;
 
@@ -22,13 +22,13 @@ pub struct Model {
     pub name: String,
     /// The x axis: the bits of an unsigned 64-bit integer.
     pub step: i64,
-    /// The value: the bits of an IEEE 754 double. SQLite makes NULL of NaN and +0 of -0.
+    /// The value: the bits of an IEEE 754 double. SQLite would convert NaN to NULL and -0 to +0.
     pub bits: i64,
-    /// When it was reported, in milliseconds since 1970. Stores of earlier versions did not keep it.
+    /// When it was reported, in milliseconds since 1970. Stores of earlier versions lack it.
     pub at: Option<i64>,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {
     /// The run that it belongs to.

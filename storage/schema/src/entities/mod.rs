@@ -1,4 +1,4 @@
-//! The entities, one file a table, in the order in which a fresh schema creates them.
+//! The entities, one file per table, in the order in which a fresh schema creates them.
 
 pub mod artifact;
 pub mod attempt;

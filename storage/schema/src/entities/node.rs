@@ -1,4 +1,4 @@
-//! Table `nodes`: the worker nodes of a server. Each life of a worker has a separate number.
+//! Table `nodes`: the worker nodes of a server. Each lifetime of a worker has a separate number.
 
 use sea_orm::entity::prelude::*;
 
@@ -9,14 +9,14 @@ pub struct Model {
     /// The number.
     #[sea_orm(primary_key, auto_increment = false)]
     pub id: i64,
-    /// How it registered, as JSON.
+    /// Its registration, as JSON.
     #[sea_orm(column_type = "Text")]
     pub content: String,
-    /// Whether it left or was given up.
+    /// Whether it left or was declared lost.
     pub gone: bool,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {}
 

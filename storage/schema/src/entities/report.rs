@@ -1,4 +1,4 @@
-//! Table `reports`: how far an attempt on a worker node has reported.
+//! Table `reports`: the progress of the reports of each attempt on a worker node.
 
 use sea_orm::entity::prelude::*;
 
@@ -15,11 +15,11 @@ pub struct Model {
     /// The attempt, from 1.
     #[sea_orm(primary_key, auto_increment = false)]
     pub epoch: i64,
-    /// The number of the latest report that is stored.
+    /// The number of the latest stored report.
     pub seq: i64,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {}
 

@@ -6,12 +6,12 @@ use sea_orm::entity::prelude::*;
 #[derive(Clone, Debug, PartialEq, DeriveEntityModel, Eq)]
 #[sea_orm(table_name = "runs")]
 pub struct Model {
-    /// Counts from 1 and is never given twice.
+    /// Counts from 1; numbers are never reused.
     #[sea_orm(primary_key)]
     pub id: i64,
     /// The workflow's name.
     pub name: String,
-    /// The workflow file, as it was given.
+    /// The path of the workflow file, as given.
     pub file: String,
     /// The workflow file's text.
     #[sea_orm(column_type = "Text")]
@@ -22,7 +22,7 @@ pub struct Model {
     pub machine: Json,
     /// Assay's version and commit.
     pub version: String,
-    /// Which session of which process runs it: the name of a lock file.
+    /// The session that runs it: the name of a lock file.
     pub session: String,
     /// The state's name.
     #[sea_orm(indexed)]
@@ -31,20 +31,20 @@ pub struct Model {
     pub created_at: i64,
     /// Milliseconds since 1970.
     pub ended_at: Option<i64>,
-    /// What a person sorts it by: an array of words.
+    /// The tags that users gave it: an array of words.
     pub tags: Json,
-    /// What a person says of it.
+    /// The note that a user gave it.
     #[sea_orm(column_type = "Text")]
     pub note: String,
-    /// The commit of the repository that the workflow file lies in.
+    /// The commit of the repository that contains the workflow file.
     pub git_commit: Option<String>,
     /// Whether the working tree differed from that commit.
     pub git_dirty: Option<bool>,
-    /// What it comes from: `workflow`, or `mlflow` for a run that a client logged.
+    /// Its origin: `workflow`, or `mlflow` for a run that a client logged.
     pub origin: String,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {}
 

@@ -1,4 +1,4 @@
-//! Table `segments`: the Parquet files that hold the points of finished attempts.
+//! Table `segments`: the Parquet files with the points of finished attempts.
 
 use sea_orm::entity::prelude::*;
 
@@ -19,13 +19,13 @@ pub struct Model {
     pub path: String,
     /// BLAKE3 of the file.
     pub hash: String,
-    /// How many points it holds.
+    /// The number of points.
     pub points: i64,
     /// For each series its number of points and its last value: an object of objects.
     pub series: Json,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {
     /// The run that it belongs to.

@@ -9,7 +9,7 @@ pub struct Model {
     /// The run.
     #[sea_orm(primary_key, auto_increment = false, unique_key = "tasks-address")]
     pub run: i64,
-    /// The place in the run, from 0.
+    /// The index in the run, from 0.
     #[sea_orm(primary_key, auto_increment = false)]
     pub ix: i64,
     /// Such as `train[chunk=64,states=16]#2`.
@@ -21,42 +21,42 @@ pub struct Model {
     pub kind: String,
     /// The matrix values by axis: an object.
     pub matrix: Json,
-    /// Which replicate, from 1.
+    /// The number of the replicate, from 1.
     pub replicate: Option<i64>,
-    /// The tasks that it needs: an array of places.
+    /// The tasks that it needs: an array of indices.
     pub needs: Json,
     /// The task that it is derived from.
     pub each_of: Option<i64>,
     /// The state's name.
     pub state: String,
-    /// What the state cannot say.
+    /// Details of the state.
     #[sea_orm(column_type = "Text")]
     pub detail: String,
-    /// The config without expressions.
+    /// The config with evaluated expressions.
     pub config: Option<Json>,
     /// The cache key.
     pub cache_key: Option<String>,
     /// The outputs by name.
     pub outputs: Option<Json>,
-    /// The last value of each metric by name; what JSON cannot hold is a string.
+    /// The last value of each metric by name; values that JSON cannot represent are strings.
     pub metrics: Option<Json>,
     /// For a cached task, the run that did the work.
     pub source_run: Option<i64>,
-    /// And the task there.
+    /// The task in that run.
     pub source_ix: Option<i64>,
-    /// And its attempt.
+    /// The attempt of that task.
     pub source_epoch: Option<i64>,
-    /// How many attempts began.
+    /// The number of attempts that were started.
     pub attempts: i64,
-    /// When the first one began, in milliseconds since 1970.
+    /// When the first attempt started, in milliseconds since 1970.
     pub started_at: Option<i64>,
-    /// When it came to a final state.
+    /// When it reached a final state.
     pub ended_at: Option<i64>,
-    /// The name of its cell, such as `train[chunk=64,states=16]`: what its replicates share.
+    /// The name of its cell, such as `train[chunk=64,states=16]`, which its replicates share.
     pub cell: String,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {
     /// The run that it belongs to.

@@ -11,7 +11,7 @@ pub struct Model {
     pub id: i64,
     /// BLAKE3 of the token, in hexadecimal.
     pub hash: String,
-    /// What it allows, by name.
+    /// The name of its scope.
     pub scope: String,
     /// Milliseconds since 1970.
     pub created_at: i64,
@@ -21,7 +21,7 @@ pub struct Model {
     pub revoked_at: Option<i64>,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {}
 

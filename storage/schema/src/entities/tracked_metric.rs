@@ -12,7 +12,7 @@ pub struct Model {
     /// The metric's name.
     #[sea_orm(primary_key, auto_increment = false)]
     pub name: String,
-    /// The x axis, which clients may count from below 0.
+    /// The x axis, which may be negative.
     pub step: i64,
     /// Milliseconds since 1970.
     pub at: i64,
@@ -20,7 +20,7 @@ pub struct Model {
     pub bits: i64,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {
     /// The run that it belongs to.

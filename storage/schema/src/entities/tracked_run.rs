@@ -1,4 +1,4 @@
-//! Table `tracked_runs`: what MLflow clients know of the runs that they logged, beyond the row of `runs`.
+//! Table `tracked_runs`: the data of runs of MLflow clients that are not in `runs`.
 
 use sea_orm::entity::prelude::*;
 
@@ -9,21 +9,21 @@ pub struct Model {
     /// The run.
     #[sea_orm(primary_key, auto_increment = false)]
     pub run: i64,
-    /// The name by which clients address it: 32 hexadecimal digits.
+    /// The identifier that clients use: 32 hexadecimal digits.
     #[sea_orm(unique)]
     pub key: String,
     /// The experiment.
     #[sea_orm(indexed)]
     pub experiment: i64,
-    /// Who logs it.
+    /// The user who logs it.
     pub user: String,
-    /// The status as clients name it, such as `FINISHED`.
+    /// The status in MLflow's notation, such as `FINISHED`.
     pub status: String,
-    /// When it began, in milliseconds since 1970, as the client said.
+    /// When it started according to the client, in milliseconds since 1970.
     pub start_time: i64,
     /// When it ended.
     pub end_time: Option<i64>,
-    /// Whether a client deleted it. Its data stay.
+    /// Whether a client deleted it. Its data are kept.
     pub deleted: bool,
     /// The tags: an object of texts.
     pub tags: Json,
@@ -31,7 +31,7 @@ pub struct Model {
     pub inputs: Json,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {
     /// The run that it belongs to.

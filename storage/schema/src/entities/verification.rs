@@ -1,4 +1,4 @@
-//! Table `verifications`: the artifacts whose hash was computed again, and the file that it was computed from.
+//! Table `verifications`: the artifacts whose hash was recomputed, with the properties of their file.
 
 use sea_orm::entity::prelude::*;
 
@@ -11,7 +11,7 @@ pub struct Model {
     pub hash: String,
     /// The size of the file, in bytes.
     pub bytes: i64,
-    /// The inode of the file, by its bits.
+    /// The inode of the file, as bits.
     pub inode: i64,
     /// When its content was last modified, in nanoseconds since 1970.
     pub modified_at: i64,
@@ -19,7 +19,7 @@ pub struct Model {
     pub changed_at: i64,
 }
 
-/// What other tables are to this one.
+/// Relations to other tables.
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]
 pub enum Relation {}
 

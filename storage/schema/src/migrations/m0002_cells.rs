@@ -1,8 +1,8 @@
-//! Tasks name their cell, so that nobody has to read it out of an address.
+//! Tasks store the name of their cell, so that no code parses addresses.
 
 use sea_orm_migration::prelude::*;
 
-/// See the module.
+/// The migration of this module.
 pub struct Migration;
 
 impl MigrationName for Migration {
@@ -11,8 +11,8 @@ impl MigrationName for Migration {
     }
 }
 
-/// The addresses of earlier stores end with `#` and the replicate where there is one, which the row holds as a number.
-/// So exactly that ending is taken off, whatever else is in the address.
+/// The addresses of earlier stores end with `#` and the replicate if the task has one, which the row stores as a
+/// number. So exactly this suffix is removed, whatever else the address contains.
 const NAME_CELLS: &str = "update tasks set cell = iif(replicate is null, address, \
      substr(address, 1, length(address) - length('#' || replicate)))";
 

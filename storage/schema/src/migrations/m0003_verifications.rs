@@ -1,8 +1,8 @@
-//! Remembers which artifacts were verified, so that a large file is not hashed again while nobody has touched it.
+//! Stores which artifacts were verified, so that an unchanged large file is not hashed again.
 
 use sea_orm_migration::prelude::*;
 
-/// See the module.
+/// The migration of this module.
 pub struct Migration;
 
 impl MigrationName for Migration {

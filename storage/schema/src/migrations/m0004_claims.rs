@@ -1,8 +1,8 @@
-//! Remembers which run does which work, so that another one waits for it.
+//! Stores which run does which work, so that another run waits for it.
 
 use sea_orm_migration::prelude::*;
 
-/// See the module.
+/// The migration of this module.
 pub struct Migration;
 
 impl MigrationName for Migration {

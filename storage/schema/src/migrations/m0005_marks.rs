@@ -1,8 +1,8 @@
-//! What a person says of a run, and the commit of its workflow file.
+//! Tags and note of a run, and the commit of its workflow file.
 
 use sea_orm_migration::prelude::*;
 
-/// See the module.
+/// The migration of this module.
 pub struct Migration;
 
 impl MigrationName for Migration {

@@ -1,8 +1,8 @@
-//! Adds what a server needs to resume after a restart: submissions, worker nodes, the latest report of each attempt, and tokens.
+//! Adds the data that a server needs to resume after a restart: submissions, worker nodes, the latest report of each attempt, and tokens.
 
 use sea_orm_migration::prelude::*;
 
-/// See the module.
+/// The migration of this module.
 pub struct Migration;
 
 impl MigrationName for Migration {

@@ -1,11 +1,11 @@
-//! Runs that MLflow clients log: experiments, what clients know of their runs, and the time of each metric point.
+//! Runs of MLflow clients: experiments, the clients' data of their runs, and the time of each metric point.
 
 use sea_orm_migration::prelude::*;
 
-/// See the module.
+/// The migration of this module.
 pub struct Migration;
 
-/// Clients expect this experiment: a run without another one belongs to it.
+/// Clients expect this experiment: it is the default of runs.
 const DEFAULT_EXPERIMENT: &str = "insert into experiments (id, name, location, deleted, tags, created_at, updated_at) \
      select 0, 'Default', '', false, '{}', now, now from (select cast(strftime('%s', 'now') as integer) * 1000 as now)";
 

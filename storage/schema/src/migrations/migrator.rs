@@ -4,7 +4,7 @@ use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
 use super::{m0001_begin, m0002_cells, m0003_verifications, m0004_claims, m0005_marks, m0006_lab, m0007_tracking};
 
-/// Brings a database to the present schema.
+/// Migrates a database to the current schema.
 pub struct Migrator;
 
 impl MigratorTrait for Migrator {

@@ -1,4 +1,4 @@
-//! Artifacts: what comes in, what is damaged, what is gone.
+//! Storing artifacts; damaged and missing artifacts.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -50,7 +50,7 @@ async fn the_same_content_twice_is_one_artifact_and_an_empty_one_is_legal() {
 #[tokio::test]
 async fn what_is_neither_file_nor_folder_is_refused() {
     let (folder, store) = open_store().await;
-    // A device that never ends is none either.
+    // An endless device is also refused.
     for (path, text) in
         [(folder.path().join("nothing"), "cannot read `"), ("/dev/zero".into(), "`/dev/zero` is no regular file")]
     {
@@ -83,7 +83,7 @@ async fn a_damaged_or_missing_artifact_is_a_miss_and_the_same_content_repairs_it
     assert!(known_result(&store, 'b').await.is_some());
 }
 
-/// Puts other bytes into a file, as many as there were, and leaves its times and its inode as they are where that goes.
+/// Overwrites a file with other bytes of the same length, and preserves its inode and, if possible, its times.
 fn flip_byte(path: &std::path::Path, keep_times: bool) {
     let modified = std::fs::metadata(path).unwrap().modified().unwrap();
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
@@ -104,7 +104,7 @@ async fn flipped_bytes_of_the_same_size_are_found() {
         flip_byte(&path, keep_times);
         let Lookup::Lost { why, .. } = store.look_up_result(&key('b')).await.unwrap() else { panic!("it is damaged") };
         assert!(why.contains("its content is damaged: it hashes to"), "{why}");
-        // What is read again is found again, by every process.
+        // Every further read finds the damage, in every process.
         assert!(matches!(store.verify_artifact(&model).await.unwrap(), Content::Lost { .. }));
         let reader = Store::open_read_only(store.home()).await.unwrap();
         assert!(matches!(reader.verify_artifact(&model).await.unwrap(), Content::Lost { .. }));
@@ -120,10 +120,10 @@ async fn a_verified_file_that_nobody_touched_is_not_read_again() {
     let (_folder, store) = store_with_story().await;
     let model = blake3::hash(b"a model").to_hex().to_string();
     let path = store.artifact(&model).await.unwrap().unwrap().path;
-    // Verifications of files that have just been changed are not remembered: this one was changed long ago.
+    // Verifications of recently changed files are not stored, so this file gets an old time.
     let file = std::fs::metadata(&path).unwrap();
     let row = verification::ActiveModel {
-        // Not its hash: whoever reads it finds that out, and whoever remembers it does not.
+        // A wrong hash: a full read finds it, a stored verification does not.
         hash: Set("e".repeat(64)),
         bytes: Set(file.len().cast_signed()),
         inode: Set(file.ino().cast_signed()),

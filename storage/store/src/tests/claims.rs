@@ -1,4 +1,4 @@
-//! Work is claimed by one run at a time, and by another when that one has ended, however it ended.
+//! Only one run claims work at a time, and another run claims it when the first has ended in any way.
 
 use assay_core::{RunId, TaskId, TaskIx};
 use assay_server::{RunStateName, TaskStateName};
@@ -38,7 +38,7 @@ async fn the_work_of_a_run_that_ended_or_died_is_anybodys() {
     let (one, two) = (Store::open(folder.path()).await.unwrap(), Store::open(folder.path()).await.unwrap());
     let (first, second) = (one.begin_run(new_run()).await.unwrap(), two.begin_run(new_run()).await.unwrap());
     one.claim_work(first, &work_items(&[(0, 'a'), (1, 'b')])).await.unwrap();
-    // As after `kill -9`: the lock is gone, and nothing else.
+    // As after `kill -9`: only the lock is gone.
     drop(one);
     let claimed = two.claim_work(second, &work_items(&[(0, 'a'), (1, 'b'), (2, 'a')])).await.unwrap();
     assert_eq!(claimed, [None, None, task_id(second, 0)]);

@@ -1,4 +1,4 @@
-//! A crash at each named point, and the store afterwards: always as if the story had ended after some deed.
+//! A crash at each named point. Afterwards the store is always as if the story had ended after some step.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,14 +12,14 @@ use super::story::{LENGTH, play_story};
 use crate::failure_point::{FailurePoint, Trap};
 use crate::{Recovered, Store};
 
-/// Opens the store and puts it in order, as `assay run` does; tells the whole store, and what was recovered.
+/// Opens and repairs the store, as `assay run` does; returns the store, and the recovered runs.
 async fn reopen_store(home: &Path) -> (Store, Vec<Recovered>) {
     let store = Store::open(home).await.unwrap();
     let recovered = store.recover_runs().await.unwrap();
     (store, recovered)
 }
 
-/// The store after a process that died having done the first `n` deeds, and after its recovery.
+/// The store of a process that died after the first `n` steps, after its recovery.
 async fn after_prefix(n: usize) -> String {
     let folder = tempfile::tempdir().unwrap();
     let home = folder.path().join("home");
@@ -29,7 +29,7 @@ async fn after_prefix(n: usize) -> String {
     dump(&reopen_store(&home).await.0).await
 }
 
-/// What holds of every store in which nothing is under way.
+/// The invariants of every store in which nothing is in progress.
 async fn sanity_check(store: &Store) {
     for run in store.runs(100, 0).await.unwrap() {
         assert_ne!(run.state, RunStateName::Running);
@@ -45,7 +45,7 @@ async fn sanity_check(store: &Store) {
         let content = std::fs::read(store.home().join("artifacts").join(file.trim_start_matches('/'))).unwrap();
         assert_eq!(file.replace('/', ""), blake3::hash(&content).to_hex().to_string());
     }
-    // Of all sessions only the present one has left anything.
+    // Only the current session has files.
     let entries: BTreeSet<_> =
         std::fs::read_dir(store.home().join("work")).unwrap().map(|e| e.unwrap().path()).collect();
     assert_eq!(entries.len(), 2, "{entries:?}");
@@ -58,7 +58,7 @@ async fn a_crash_anywhere_leaves_a_prefix_of_what_happened() {
         prefixes.push(after_prefix(n).await);
     }
     for point in Trap::ALL {
-        // The trap is set before each deed in turn, so that every point is reached wherever it can be.
+        // The trap is set before each step in turn, so that every point is reached if possible.
         let mut reached = 0;
         for armed_before in 0..LENGTH {
             let folder = tempfile::tempdir().unwrap();
@@ -84,13 +84,13 @@ async fn a_crash_anywhere_leaves_a_prefix_of_what_happened() {
             );
             sanity_check(&store).await;
         }
-        // After a batch nothing is reported: the batch is written. All other points are failures of the call.
+        // After a batch no error is reported, since the batch is committed. All other points are failures of the call.
         let silent = matches!(point, FailurePoint::BatchCommitted);
         assert!(reached > 0 || silent, "{point:?} was never reached");
     }
 }
 
-/// A file in `artifacts/` that no row names is the one trace that a crash may leave; its content is right.
+/// A crash may leave one trace: a file in `artifacts/` without a row, with the right content.
 fn without_unnamed_files(dump: &str) -> String {
     dump.lines().filter(|line| !line.starts_with("file artifacts/")).collect::<Vec<_>>().join("\n")
 }

@@ -1,6 +1,6 @@
-//! The whole store as text. Rows are taken apart exhaustively, so that no new column can hide.
+//! The whole store as text. Rows are destructured exhaustively, so that no new column can hide.
 //!
-//! What differs between two runs of the same test is left out: the clock's times and the names of sessions.
+//! Values that differ between two runs of the same test are omitted: times of the clock and names of sessions.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".into(), |value| value.to_string())
 }
 
-/// A time of the story, or that there is one of the clock.
+/// A time of the story, or a placeholder for a time of the clock.
 fn time_text(time: Option<i64>) -> String {
     match time {
         Some(time) if time > 1_000_000 => "clock".into(),

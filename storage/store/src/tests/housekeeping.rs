@@ -1,4 +1,4 @@
-//! What is checked, removed and passed on; and how runs stand whose process is gone.
+//! Verifying, removing and moving results; and the states of runs whose process is gone.
 
 use assay_core::{Epoch, RunId, TaskIx};
 use assay_server::{CachedResult, Record, RunStateName, TaskStateName};
@@ -82,7 +82,7 @@ async fn a_removed_run_passes_on_what_others_had_from_it() {
     }
     assert_eq!(known_result(&store, 'b').await.unwrap().run, RunId(2), "and the cache still answers");
     assert!(known_result(&store, 'a').await.is_none(), "what nobody had from it is gone");
-    // The dataset is referred to no more; the model is.
+    // No run refers to the dataset any more; the model is still in use.
     let garbage = store.find_garbage().await.unwrap();
     let data = blake3::hash(b"some data").to_hex().to_string();
     assert_eq!(garbage.artifacts.iter().map(|file| file.name.as_str()).collect::<Vec<_>>(), [data]);
@@ -144,7 +144,7 @@ async fn a_full_disk_has_an_error_kind_of_its_own() {
     use sea_orm::ConnectionTrait;
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).await.unwrap();
-    // SQLite says of a database that may not grow what it says of a full disk.
+    // SQLite reports the size limit of a database like a full disk.
     let tx = store.database.begin_write().await.unwrap();
     tx.execute_unprepared("pragma max_page_count = 1").await.unwrap();
     tx.commit().await.unwrap();

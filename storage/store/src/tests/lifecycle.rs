@@ -1,4 +1,4 @@
-//! A run from its beginning to its end, and what the store answers about it.
+//! A run from start to end, and the results of queries about it.
 
 use assay_core::{Epoch, RunId, TaskIx};
 use assay_server::{Content, Ledger, Lookup, NewTask, Record, RunStateName, TaskStateName};
@@ -8,7 +8,7 @@ use super::dump::dump;
 use super::story::{LENGTH, key, known_result, play_story};
 use crate::Store;
 
-/// A store in which the whole story has happened.
+/// A store with the complete story.
 pub(super) async fn store_with_story() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&folder.path().join("home")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Any sequence of batches, against a model in memory.
+//! Arbitrary sequences of batches, compared with a model in memory.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::story::{attempt_began, attempt_ended, log_record, metrics_record, new_run};
 use crate::Store;
 
-/// What happens to one of three tasks. Attempts are numbered by the model, so that any sequence is a legal history.
+/// An action on one of three tasks. The model numbers attempts, so any sequence is a legal history.
 #[derive(Debug, Clone)]
 enum Act {
     Begin,
@@ -32,7 +32,7 @@ fn any_act() -> impl Strategy<Value = (u32, Act)> {
 /// Steps and bits of values, by name.
 type Curves = BTreeMap<String, Vec<(u64, u64)>>;
 
-/// The oracle: what the store shall answer.
+/// The oracle: the expected results of queries.
 #[derive(Default)]
 struct Model {
     latest: BTreeMap<u32, u32>,
@@ -42,7 +42,7 @@ struct Model {
 }
 
 impl Model {
-    /// The record of an act, if it is possible now.
+    /// The record of an action, if it is possible now.
     fn record(&mut self, task: u32, act: Act) -> Option<Record> {
         if let Act::Begin = act {
             let epoch = self.latest.entry(task).or_default();
@@ -110,7 +110,7 @@ impl Model {
     }
 }
 
-/// A last value goes through JSON, which keeps that a number is NaN but not which.
+/// A last value is stored as JSON, which keeps NaN but not its bits.
 fn same_nan(values: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let one = |bits: u64| if f64::from_bits(bits).is_nan() { f64::NAN.to_bits() } else { bits };
     values.into_iter().map(|(name, bits)| (name, one(bits))).collect()

@@ -9,9 +9,9 @@ use assay_server::{RunStateName, TaskStateName};
 use super::story::{attempt_began, journal_entry, metric_point, metrics_record, new_run};
 use crate::Store;
 
-/// Set for the process that the tests below start: the store that it shall write.
+/// An environment variable for the process that the tests below start: the store to write.
 const HOME: &str = "ASSAY_STORE_TEST_HOME";
-/// How many batches it shall write; without it, it never ends.
+/// The number of batches to write; without it, the process never ends.
 const BATCHES: &str = "ASSAY_STORE_TEST_BATCHES";
 
 /// Writes a run of this many batches, each with one journal entry and ten points.
@@ -25,7 +25,7 @@ async fn write_run(store: &Store, batches: u64) -> RunId {
     run
 }
 
-/// Not a test of its own: it is what the other process does.
+/// Not a test: the function of the other process.
 #[tokio::test]
 async fn the_other_process() {
     let Ok(home) = std::env::var(HOME) else { return };
@@ -97,7 +97,7 @@ async fn a_process_that_is_killed_leaves_a_prefix() {
     assert_eq!(store.run(RunId(1)).await.unwrap().unwrap().summary.state, RunStateName::Running);
     other.kill().unwrap();
     other.wait().unwrap();
-    // Whoever reads the store sees at once that the run is over, before anyone has repaired it.
+    // Readers see immediately that the run has ended, before the store is repaired.
     let reader = Store::open_read_only(folder.path()).await.unwrap();
     let seen = reader.run(RunId(1)).await.unwrap().unwrap().summary;
     assert_eq!((seen.state, reader.runs(1, 0).await.unwrap()[0].state), (RunStateName::Interrupted, seen.state));

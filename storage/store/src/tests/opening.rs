@@ -1,4 +1,4 @@
-//! Opening stores of every kind, and what is said where that does not go.
+//! Opening stores of every kind, and the error messages if that fails.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ async fn execute_sql(database: &Path, sql: &str) {
     db.close().await.unwrap();
 }
 
-/// What both ways of opening say, with the folder's name taken out.
+/// The messages of both ways of opening, without the folder's name.
 async fn refusals(home: &Path) -> String {
     let (writing, reading) = (Store::open(home).await.map(drop), Store::open_read_only(home).await.map(drop));
     let say = |result: Result<(), crate::StoreError>| match result {

@@ -1,4 +1,4 @@
-//! A run as the server would tell it, for the tests: three tasks, one of which needs two attempts.
+//! A run as recorded by the server, for the tests: three tasks, one of which needs two attempts.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub(super) fn key(digit: char) -> String {
     digit.to_string().repeat(64)
 }
 
-/// The result under a cache key, if it is known and whole.
+/// The result under a cache key, if it is known and intact.
 pub(super) async fn known_result(store: &Store, digit: char) -> Option<CachedResult> {
     match store.look_up_result(&key(digit)).await.unwrap() {
         Lookup::Known(result) => Some(result),
@@ -98,15 +98,15 @@ fn file_output(artifact: ArtifactRef) -> Outputs {
     [("file".to_owned(), Output::Artifact(artifact)), ("rows".to_owned(), Output::Value(json!([1, 2.5, "x"])))].into()
 }
 
-/// What the story does to a store, one after the other.
+/// A step of the story: an operation on a store.
 pub(super) enum Deed {
     Begin,
-    /// A file of this content comes in; the batches after it may name it.
+    /// Stores a file with this content; later batches may name it.
     Ingest(&'static str),
     Record(fn(&ArtifactRef) -> Vec<Record>),
 }
 
-/// How many deeds the story has.
+/// The number of steps of the story.
 pub(super) const LENGTH: usize = 13;
 
 /// The whole story, in order.
@@ -198,7 +198,7 @@ fn metrics_of_the_second_attempt() -> Vec<Record> {
     )]
 }
 
-/// The artifact that came in last before a deed.
+/// The last artifact that was stored before a step.
 fn artifact_before(story: &[Deed], nth: usize) -> ArtifactRef {
     let content = story[..nth].iter().rev().find_map(|deed| match deed {
         Deed::Ingest(content) => Some(*content),
@@ -209,7 +209,7 @@ fn artifact_before(story: &[Deed], nth: usize) -> ArtifactRef {
     ArtifactRef { hash, name: "file.bin".into(), bytes: content.len() as u64 }
 }
 
-/// Does these deeds of the story, up to the first that fails.
+/// Performs these steps of the story, up to the first that fails.
 pub(super) async fn play_story(store: &Store, outside: &Path, which: Range<usize>) -> Result<(), StoreError> {
     let story = story_steps();
     for nth in which {

@@ -1,4 +1,4 @@
-//! Many points, in the batches in which they come.
+//! Many points, in batches as they arrive.
 
 use assay_core::{RunId, TaskIx};
 

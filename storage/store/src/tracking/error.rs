@@ -1,17 +1,17 @@
-//! Why a client's call was not carried out.
+//! Errors of calls by clients.
 
 use crate::{StoreError, StoreErrorKind};
 
-/// Why a client's call was not carried out. Nothing of it was then written.
+/// The error of a call by a client. Nothing of the call was written.
 #[derive(Debug, thiserror::Error)]
 pub enum TrackingError {
     /// The run, experiment or tag does not exist.
     #[error("{0}")]
     Absent(String),
-    /// The name is taken.
+    /// The name is already used.
     #[error("{0}")]
     Exists(String),
-    /// The call contradicts what is stored.
+    /// The call conflicts with stored data.
     #[error("{0}")]
     Invalid(String),
     /// The store cannot be read or written.

@@ -1,4 +1,4 @@
-//! Experiments: making, finding and changing them.
+//! Creates, finds and changes experiments.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::rows::{from_json, now_millis, to_json, to_signed};
 use crate::{Store, StoreError};
 
 impl Store {
-    /// All experiments, deleted ones too, in the order of their numbers.
+    /// All experiments, including deleted ones, in the order of their numbers.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -20,10 +20,10 @@ impl Store {
         found.map_err(database)?.into_iter().map(experiment_view).collect()
     }
 
-    /// Makes an experiment and returns its number.
+    /// Creates an experiment and returns its number.
     ///
     /// # Errors
-    /// If the name is taken, also by a deleted one, or the store cannot be written.
+    /// If the name is used, even by a deleted experiment, or the store cannot be written.
     pub async fn create_experiment(
         &self,
         name: &str,
@@ -50,7 +50,7 @@ impl Store {
     /// Changes an experiment.
     ///
     /// # Errors
-    /// If it does not exist, it is deleted and the change needs an active one, the name is taken, or the store cannot be written.
+    /// If it does not exist, it is deleted and the change needs an active one, the name is used, or the store cannot be written.
     pub async fn change_experiment(&self, id: i64, change: ExperimentChange) -> Result<(), TrackingError> {
         let tx = self.database.begin_write().await?;
         let row = find_experiment(&tx, id).await?;

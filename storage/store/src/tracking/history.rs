@@ -43,7 +43,7 @@ impl Store {
         Ok(points.into_iter().map(view).collect())
     }
 
-    /// The points of a metric of a run that a client logs, in the order of time, step and value; none if there is no such run.
+    /// The points of a metric of a run that a client logs, in the order of time, step and value; none if the run does not exist.
     ///
     /// # Errors
     /// If the store cannot be read, or the segment of the run is damaged.

@@ -1,4 +1,4 @@
-//! What clients log: metrics, parameters, tags and datasets, in one transaction.
+//! Logs data of clients: metrics, parameters, tags and datasets, in one transaction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,17 +19,17 @@ use crate::seal::{metrics_error, points_of, to_point};
 use crate::store::run_blocking;
 use crate::{Store, StoreError};
 
-/// Rows in one statement: each has 5 values, and SQLite takes 32766 in a statement.
+/// Rows per statement: each has 5 values, and SQLite accepts 32766 in a statement.
 const ROWS: usize = 4000;
 
 /// The identity of a point in its run: name, step, time, and the bits of the value.
 type PointKey = (String, i64, i64, u64);
 
 impl Store {
-    /// Adds to a run. A point that the run already has is dropped.
+    /// Adds data to a run. A point that the run already has is dropped.
     ///
     /// # Errors
-    /// If the run does not exist or is deleted, a parameter has another value already, a tag to be removed does not exist, or the store
+    /// If the run does not exist or is deleted, a parameter already has another value, a tag to be removed does not exist, or the store
     /// cannot be written.
     pub async fn log_tracked(&self, key: &str, batch: TrackedBatch) -> Result<(), TrackingError> {
         let tx = self.database.begin_write().await?;
@@ -64,7 +64,7 @@ impl Store {
         for point in points {
             let is_latest = latest.get(&point.name).is_none_or(|last| rank(&point) > rank(last));
             if !is_latest {
-                // It is an older point that came late, or one that was sent again.
+                // It is an older point that arrived late, or a repeated point.
                 if known.is_none() {
                     known = Some(self.known_points(tx, run).await?);
                 }
@@ -91,7 +91,7 @@ impl Store {
         Ok(())
     }
 
-    /// Every point of a run that is stored.
+    /// Every stored point of a run.
     async fn known_points(&self, tx: &DatabaseTransaction, run: i64) -> Result<BTreeSet<PointKey>, StoreError> {
         let attempt = attempt_of(run);
         let tail = metric_point::Entity::find().filter(points_of(attempt)).all(tx).await.map_err(database)?;
@@ -199,7 +199,7 @@ async fn log_tags(
         .await
 }
 
-/// Adds datasets; one that the run has already, by name and digest, stays as it is.
+/// Adds datasets; a dataset that the run already has, by name and digest, is not changed.
 async fn log_inputs(
     tx: &DatabaseTransaction,
     row: &tracked_run::Model,

@@ -1,11 +1,11 @@
 //! Runs that a client logs through the tracking API of MLflow (`web/ui/src/mlflow`).
 //!
-//! Such a run is an ordinary row of `runs` with the origin `mlflow` and one task, whose points, files and last values are where those
-//! of any other task are: pages, tables and comparisons need nothing else. What only clients know (their name of the run, its
-//! experiment, tags, the latest point by step) is in `tracked_runs` and `tracked_metrics`.
+//! Such a run is an ordinary row of `runs` with the origin `mlflow` and one task, whose points, files and last values are stored like
+//! those of any other task: pages, tables and comparisons need no other data. Data that only clients use (their identifier of the
+//! run, its experiment, tags, the latest point by step) are in `tracked_runs` and `tracked_metrics`.
 //!
 //! Invariants:
-//! - Each call is one transaction, which is written before it returns.
+//! - Each call is one transaction, which is committed before the call returns.
 //! - The process that serves the API does not own these runs: they stay open when it restarts, and end when their client ends them.
 //! - A point that a client sends again (same name, step, time and value) is stored once.
 

@@ -1,4 +1,4 @@
-//! Runs: opening, reading and changing them.
+//! Creates, reads and changes runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,19 +19,19 @@ use crate::record::attempt_row;
 use crate::rows::{floats_to_json, from_json, now_millis, to_json, to_signed};
 use crate::{AttemptRef, Store, StoreError};
 
-/// Runs in one statement.
+/// Runs per statement.
 const ROWS: usize = 1000;
 
 /// Held while a run is sealed.
 static SEALING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// The tag that holds a run's name.
+/// The tag with a run's name.
 pub(super) const NAME_TAG: &str = "mlflow.runName";
-/// The tag that holds a remark of a person.
+/// The tag with a user's note.
 pub(super) const NOTE_TAG: &str = "mlflow.note.content";
 
 impl Store {
-    /// Opens a run with one task and one attempt, which are under way.
+    /// Creates a run with one task and one attempt, which are in progress.
     ///
     /// # Errors
     /// If the experiment does not exist or is deleted, or the store cannot be written.
@@ -81,13 +81,13 @@ impl Store {
             inputs: Set(json!([])),
         };
         tracked_run::Entity::insert(row).exec_without_returning(&tx).await.map_err(database)?;
-        // Read before the commit: after an error the client opens the run again.
+        // Read before the commit: after an error, the client creates the run again.
         let run = run_views(&tx, vec![find_run(&tx, &new.key).await?]).await?.pop();
         tx.commit().await.map_err(database)?;
         run.ok_or_else(|| absent_run(&new.key))
     }
 
-    /// A run by the name that clients address it by.
+    /// A run by its identifier for clients.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -97,7 +97,7 @@ impl Store {
         Ok(run_views(&tx, found.map_err(database)?).await?.pop())
     }
 
-    /// The runs of these experiments, deleted ones too, the latest first.
+    /// The runs of these experiments, including deleted ones, the latest first.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -110,7 +110,7 @@ impl Store {
         run_views(&tx, found).await
     }
 
-    /// Changes a run. A status that ends it ends its task and seals its points; one that does not opens it again.
+    /// Changes a run. A final status ends its task and seals its points; any other status reopens it.
     ///
     /// # Errors
     /// If it does not exist, it is deleted and is not restored, or the store cannot be written.
@@ -152,21 +152,22 @@ impl Store {
         let run = run_views(&tx, vec![find_run(&tx, key).await?]).await?.pop();
         tx.commit().await.map_err(database)?;
         if ended {
-            // Two processes of a client may end a run at once. Two sealings at once would write one segment, each with other points.
+            // Two processes of a client may end a run at the same time. Two concurrent sealings would write the same segment with
+            // different points.
             let _one = SEALING.lock().await;
-            // The change is written. Points that are not sealed are read from where they are, and `recover_runs` seals them later.
+            // The change is committed. Points that are not sealed are read from the database, and `recover_runs` seals them later.
             let _ = self.seal_attempt(attempt_of(row.run)).await;
         }
         run.ok_or_else(|| absent_run(key))
     }
 }
 
-/// The one attempt of a run.
+/// The only attempt of a run.
 pub(super) fn attempt_of(run: i64) -> AttemptRef {
     AttemptRef { run: RunId(run), ix: TaskIx(0), epoch: Epoch(1) }
 }
 
-/// The one task of a run.
+/// The only task of a run.
 fn running_task(run: i64, now: i64) -> Result<task::ActiveModel, StoreError> {
     let new = NewTask {
         address: TASK.to_owned(),
@@ -255,7 +256,7 @@ async fn set_status(
     Ok(())
 }
 
-/// The last value of each metric of a run, as a task that has ended has them.
+/// The last value of each metric of a run, in the form of a finished task.
 pub(super) async fn last_values(tx: &DatabaseTransaction, run: i64) -> Result<Value, TrackingError> {
     let latest = tracked_metric::Entity::find().filter(tracked_metric::Column::Run.eq(run)).all(tx).await;
     let values = latest.map_err(database)?.into_iter().map(metric_view).map(|metric| (metric.name, metric.value));

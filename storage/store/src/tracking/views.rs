@@ -1,4 +1,4 @@
-//! What clients log, as values. Times are milliseconds since 1970.
+//! Logged data of clients. Times are milliseconds since 1970.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use assay_core::RunId;
 use assay_server::{RunStateName, TaskStateName};
 use serde_json::Value;
 
-/// An experiment: a name that runs belong to.
+/// An experiment, which groups runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Experiment {
     /// The number.
     pub id: i64,
     /// The name.
     pub name: String,
-    /// Where a client said that artifacts belong; empty for the place that the server chooses.
+    /// Where a client wants to store artifacts; empty if the server decides.
     pub location: String,
     /// Whether it is deleted.
     pub deleted: bool,
     /// The tags.
     pub tags: BTreeMap<String, String>,
-    /// When it was made.
+    /// When it was created.
     pub created_at: i64,
     /// When it last changed.
     pub updated_at: i64,
@@ -34,18 +34,18 @@ pub enum ExperimentChange {
     SetTag(String, String),
     /// Removes a tag.
     RemoveTag(String),
-    /// Deletes it, with its runs.
+    /// Deletes it and its runs.
     Delete,
-    /// Undoes that.
+    /// Restores it and its runs.
     Restore,
 }
 
-/// The status of a run, as clients name it.
+/// The status of a run, as defined by MLflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrackedStatus {
-    /// Under way.
+    /// In progress.
     Running,
-    /// Not yet begun.
+    /// Not started.
     Scheduled,
     /// Ended without a failure.
     Finished,
@@ -56,7 +56,7 @@ pub enum TrackedStatus {
 }
 
 impl TrackedStatus {
-    /// All, in the order of their numbers in the API, which count from 1.
+    /// All statuses, in the order of their numbers in the API, from 1.
     pub const ALL: [TrackedStatus; 5] = [
         TrackedStatus::Running,
         TrackedStatus::Scheduled,
@@ -65,7 +65,7 @@ impl TrackedStatus {
         TrackedStatus::Killed,
     ];
 
-    /// The name.
+    /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ impl TrackedStatus {
         }
     }
 
-    /// The status of this name.
+    /// The status with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<TrackedStatus> {
         Self::ALL.into_iter().find(|status| status.name() == name)
@@ -100,18 +100,18 @@ impl TrackedStatus {
     }
 }
 
-/// A run as a client opens it.
+/// A run to be created for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewTrackedRun {
-    /// The name by which clients address it.
+    /// The identifier for clients.
     pub key: String,
     /// The experiment.
     pub experiment: i64,
     /// A name for people.
     pub name: String,
-    /// Who logs it.
+    /// The user who logs it.
     pub user: String,
-    /// When it began.
+    /// When it started.
     pub start_time: i64,
     /// The tags.
     pub tags: BTreeMap<String, String>,
@@ -124,17 +124,17 @@ pub struct NewTrackedRun {
 pub struct TrackedRun {
     /// The run.
     pub run: RunId,
-    /// The name by which clients address it.
+    /// The identifier for clients.
     pub key: String,
     /// The experiment.
     pub experiment: i64,
     /// A name for people.
     pub name: String,
-    /// Who logs it.
+    /// The user who logs it.
     pub user: String,
     /// The status.
     pub status: TrackedStatus,
-    /// When it began.
+    /// When it started.
     pub start_time: i64,
     /// When it ended.
     pub end_time: Option<i64>,
@@ -146,7 +146,7 @@ pub struct TrackedRun {
     pub tags: BTreeMap<String, String>,
     /// The latest point of each metric, in the order of the names.
     pub metrics: Vec<TrackedMetric>,
-    /// The datasets that it used, as clients described them.
+    /// The datasets that it used, as described by clients.
     pub inputs: Vec<Value>,
 }
 
@@ -157,31 +157,31 @@ pub struct TrackedMetric {
     pub name: String,
     /// The value.
     pub value: f64,
-    /// When it was measured.
+    /// When it was logged.
     pub at: i64,
-    /// The x axis, which clients may count from below 0.
+    /// The x axis, which may be negative.
     pub step: i64,
 }
 
-/// A change of a run; what is `None` stays.
+/// A change of a run; fields that are `None` are not changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrackedRunChange {
-    /// Another status.
+    /// The new status.
     pub status: Option<TrackedStatus>,
-    /// Another end.
+    /// The new end.
     pub end_time: Option<i64>,
-    /// Another name.
+    /// The new name.
     pub name: Option<String>,
     /// Whether it is deleted.
     pub deleted: Option<bool>,
 }
 
-/// What a client logs at once.
+/// Data that a client logs in one call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrackedBatch {
     /// Points.
     pub metrics: Vec<TrackedMetric>,
-    /// Parameters, in the order in which they were given.
+    /// Parameters, in the given order.
     pub params: Vec<(String, String)>,
     /// Tags to set.
     pub tags: Vec<(String, String)>,

@@ -1,12 +1,12 @@
 //! `assay submit`: sends a workflow file, and the files that it names, to a server.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use assay_server::{LabSubmission, RunStateName, SubmittedFile, expand_files};
+use assay_server::{Descriptions, LabSubmission, RunStateName, SubmittedFile, expand_files};
 use assay_spec::Workflow;
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub async fn run(remote: &Remote, args: SubmitArgs) -> Result<ExitCode, CommandE
 pub async fn submit_file(remote: &Remote, start: &StartArgs) -> Result<i64, CommandError> {
     let (mut submission, workflow) = read_submission(start)?;
     let files = tokio::task::spawn_blocking(move || collect_files(&workflow)).await??;
-    submission.files = send_files(remote, files).await?;
+    submission.files = send_files(remote, &files).await?;
     let file = start.file.clone();
     submission.git = tokio::task::spawn_blocking(move || git::state_of(&file)).await?;
     let answer = remote.post("/api/v1/runs".into(), &serde_json::to_value(&submission)?).await?;
@@ -87,23 +87,35 @@ fn read_submission(start: &StartArgs) -> Result<(LabSubmission, Workflow), Comma
     Ok((submission, workflow))
 }
 
+/// Local files by the paths that the tasks name, each with the file that has the content to upload.
+#[derive(Default)]
+struct NamedFiles {
+    files: BTreeMap<PathBuf, PathBuf>,
+    /// Keeps the files with descriptions of interpreters.
+    descriptions: Descriptions,
+}
+
 /// The local files that the tasks name, each once.
-fn collect_files(workflow: &Workflow) -> Result<BTreeSet<PathBuf>, CommandError> {
-    let mut files = BTreeSet::new();
+fn collect_files(workflow: &Workflow) -> Result<NamedFiles, CommandError> {
+    let mut named = NamedFiles::default();
     for task in 0..workflow.tasks.len() {
         for file in expand_files(&workflow.named_files(task))? {
-            add_file(&file.path, 0, &mut files)?;
+            if !file.is_python {
+                add_file(&file.path, 0, &mut named.files)?;
+            } else if !named.files.contains_key(&file.path) {
+                named.files.insert(file.path.clone(), named.descriptions.content_path(&file)?);
+            }
         }
     }
-    Ok(files)
+    Ok(named)
 }
 
 /// Adds a file, or the files of a folder except hidden ones.
-fn add_file(path: &Path, depth: u32, files: &mut BTreeSet<PathBuf>) -> Result<(), CommandError> {
+fn add_file(path: &Path, depth: u32, files: &mut BTreeMap<PathBuf, PathBuf>) -> Result<(), CommandError> {
     let cannot = |error| format!("cannot read `{}`: {error}", path.display());
     let found = std::fs::metadata(path).map_err(cannot)?;
     if found.is_file() {
-        files.insert(path.to_owned());
+        files.insert(path.to_owned(), path.to_owned());
         return Ok(());
     }
     if !found.is_dir() || depth > 32 {
@@ -118,15 +130,15 @@ fn add_file(path: &Path, depth: u32, files: &mut BTreeSet<PathBuf>) -> Result<()
     Ok(())
 }
 
-async fn send_files(remote: &Remote, files: BTreeSet<PathBuf>) -> Result<Vec<SubmittedFile>, CommandError> {
+async fn send_files(remote: &Remote, named: &NamedFiles) -> Result<Vec<SubmittedFile>, CommandError> {
     let mut sent = Vec::new();
-    for path in files {
-        let hash = assay_store::content_of(&path).await?.hash;
-        let (transport, from, to) = (remote.transport().clone(), path.clone(), upload_path(&path, &hash));
+    for (path, content) in &named.files {
+        let hash = assay_store::content_of(content).await?.hash;
+        let (transport, from, to) = (remote.transport().clone(), content.clone(), upload_path(path, &hash));
         let shown = path.display().to_string();
         let done = tokio::task::spawn_blocking(move || transport.upload(&to, &from)).await?;
         done.map_err(|error| format!("cannot upload `{shown}`: {error}"))?;
-        sent.push(SubmittedFile { path, hash });
+        sent.push(SubmittedFile { path: path.clone(), hash });
     }
     Ok(sent)
 }

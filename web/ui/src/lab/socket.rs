@@ -52,7 +52,7 @@ async fn serve_worker(lab: Arc<Lab>, mut socket: WebSocket) {
     }
 }
 
-/// The next message; `None` if the connection is over or a message cannot be read.
+/// The next message; `None` if the connection was closed or a message cannot be read.
 async fn next_message(socket: &mut WebSocket) -> Option<ToServer> {
     loop {
         match tokio::time::timeout(PATIENCE, socket.recv()).await.ok()?? {

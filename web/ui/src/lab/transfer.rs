@@ -21,7 +21,7 @@ use crate::query::Choices;
 
 /// The header of an upload's offset: in a request where its content begins, in an answer how much of the file is here.
 const OFFSET: &str = "x-assay-offset";
-/// How long an upload may bring nothing before it is given up.
+/// How long an upload may send nothing before it is aborted.
 const STALL: Duration = Duration::from_secs(60);
 /// How much of a file is read at a time.
 const PIECE: usize = 256 << 10;

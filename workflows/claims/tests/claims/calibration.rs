@@ -112,7 +112,7 @@ fn of_several_claims_any_false_verdict_is_as_rare_as_is_said() {
     assert!((share - 0.05).abs() < 0.0195, "{share}");
 }
 
-/// The proposed replicates decide with the chance that is promised, where the estimate is the truth.
+/// The proposed replicates decide with the stated chance, if the estimate is the truth.
 #[test]
 fn the_proposed_replicates_decide() {
     let greater = claim("a", "a.x > 0", None);
@@ -127,6 +127,6 @@ fn the_proposed_replicates_decide() {
         run.add_job("a", &values);
         run
     });
-    // Four standard errors of 80 %, and up to a replicate more than needed.
+    // Four standard errors of 80 %, and up to one replicate more than needed.
     assert!((0.764..0.87).contains(&supported) && refuted < 0.001, "{replicates}: {supported} {refuted}");
 }

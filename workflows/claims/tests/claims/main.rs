@@ -1,4 +1,4 @@
-//! Verdicts: what they are in known cases, and how often they are wrong.
+//! Verdicts in known cases, and their error rates.
 
 mod calibration;
 mod run;

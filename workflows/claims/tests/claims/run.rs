@@ -1,4 +1,4 @@
-//! Claims and runs as the tests need them.
+//! Claims and runs for the tests.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use assay_claims::{Observation, Outcome};
 use assay_spec::{Claim, Claimed, parse_formula};
 use serde_json::{Value, json};
 
-/// A claim with a check, and perhaps a claimed value.
+/// A claim with a check, and optionally a claimed value.
 pub fn claim(id: &str, check: &str, claimed: Option<Claimed>) -> Claim {
     Claim {
         id: id.to_owned(),

@@ -18,7 +18,7 @@ fn claimed_near(value: f64, tolerance: f64) -> Option<Claimed> {
 #[test]
 fn a_comparison_is_decided_by_its_pairs() {
     let mut run = Run::default();
-    // The seeds move both cells together: a comparison without pairs could not distinguish them.
+    // The seeds move both cells together: an unpaired comparison could not distinguish them.
     run.add_cell("ten", json!({"states": 64}), &[0.61, 0.72, 0.50, 0.83]);
     run.add_cell("ten", json!({"states": 16}), &[0.60, 0.70, 0.49, 0.81]);
     let found = judge_claim(claim("a", "mean(ten[states=64].x) > mean(ten[states=16].x)", None), &run);
@@ -92,7 +92,7 @@ fn values_without_scatter_are_compared_as_they_are() {
         .add_job("d", &[0.0, 1.0, 2.0]);
     assert_eq!(judge_claim(claim("a", "a.x > b.x", None), &run).verdict, Verdict::Supported);
     assert_eq!(judge_claim(claim("a", "a.x - 1 > b.x", None), &run).verdict, Verdict::Refuted);
-    // The differences agree by chance although the values scatter, so that the difference is not exact.
+    // The differences are equal by chance although the values scatter, so the difference is not exact.
     let chance = judge_claim(claim("a", "c.x > d.x", None), &run);
     assert_eq!(chance.verdict, Verdict::Undecided, "{}", chance.reason);
 }
@@ -127,7 +127,7 @@ fn sides_with_other_replicates_are_compared_without_pairs() {
     let found = judge_claim(claim("a", "a.x > b.x", None), &run);
     assert_eq!(found.verdict, Verdict::Supported, "{}", found.reason);
     assert!(!found.measured.unwrap().paired);
-    // Replicates that one side lacks count too. In the first three alone, `d` is always below `e`.
+    // Replicates that one side lacks also count. In the first three alone, `d` is always below `e`.
     run.add_job("d", &[9.0, 9.1, 9.2, 90.0, 90.1]).add_job("e", &[10.0, 10.1, 10.2]);
     let found = judge_claim(claim("a", "e.x > d.x", None), &run);
     assert_eq!(found.verdict, Verdict::Undecided, "{}", found.reason);
@@ -163,7 +163,7 @@ fn exponents_and_crossovers_are_fitted_in_every_replicate() {
     assert!((crossover.measured.unwrap().value / 200.0 - 1.0).abs() < 0.05);
     let other = verdict("crossover(linear.x, square.x, over: n)", Some(Claimed::Between(300.0, 500.0)));
     assert_eq!(other.verdict, Verdict::Refuted, "{}", other.reason);
-    // The power laws cross at 1, far below what was measured.
+    // The power laws cross at 1, far below the measured range.
     run.add_cell("flat", json!({"n": 64.0}), &[64.0, 64.1, 63.9, 64.0]).add_cell(
         "flat",
         json!({"n": 128.0}),

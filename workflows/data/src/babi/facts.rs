@@ -9,7 +9,7 @@ use super::world::{PEOPLE, ROOMS, choose, pick};
 /// The four directions with their opposites at the same index of the other half.
 pub const DIRECTIONS: [&str; 4] = ["north", "east", "south", "west"];
 
-/// The direction that leads back.
+/// The opposite direction.
 fn opposite_direction(direction: &str) -> &'static str {
     let at = DIRECTIONS.iter().position(|known| *known == direction).unwrap_or(0);
     DIRECTIONS[(at + 2) % DIRECTIONS.len()]
@@ -41,7 +41,7 @@ pub fn directions(rng: &mut ChaCha8Rng) -> Story {
     (lines, question, answer.into())
 }
 
-/// What is known of where somebody is.
+/// What is known about a person's place.
 #[derive(Clone, Copy)]
 enum Known {
     In(usize),
@@ -49,7 +49,7 @@ enum Known {
     Either(usize, usize),
 }
 
-/// Tells so many facts; each person is where the last one says.
+/// States `count` facts; each person is where the last fact about them states.
 fn random_places(
     rng: &mut ChaCha8Rng,
     random_fact: fn(usize, &mut ChaCha8Rng) -> (String, Known),
@@ -127,7 +127,7 @@ pub fn times(rng: &mut ChaCha8Rng) -> Story {
     (lines, format!("Where was {} before the {room}?", PEOPLE[people[who]]), before.into())
 }
 
-/// Kinds of animals: one of them, and many.
+/// Kinds of animals, singular and plural.
 const KINDS: [(&str, &str); 4] = [("mouse", "mice"), ("sheep", "sheep"), ("cat", "cats"), ("wolf", "wolves")];
 const NAMES: [&str; 4] = ["Gertrude", "Winona", "Jessica", "Emily"];
 
@@ -151,7 +151,7 @@ const OWNERS: [&str; 5] = ["Lily", "Bernhard", "Greg", "Julius", "Brian"];
 pub fn colours(rng: &mut ChaCha8Rng) -> Story {
     let colour = choose(rng, ANIMALS.len(), COLOURS.len());
     let mut kinds: Vec<usize> = OWNERS[1..].iter().map(|_| rng.random_range(0..ANIMALS.len())).collect();
-    // The one that is asked of is of a kind whose colour another one shows.
+    // The question is about an animal whose kind's colour is shown by another animal.
     let known = pick(rng, &kinds);
     kinds.insert(0, known);
     let names = choose(rng, OWNERS.len(), OWNERS.len());

@@ -1,4 +1,4 @@
-//! A story of each task. Those about people, rooms and things are told by [`World`]; the others stand in `facts.rs` and `plans.rs`.
+//! Generates a story of each task. Stories about people, rooms and things come from [`World`]; the others are in `facts.rs` and `plans.rs`.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -65,7 +65,7 @@ fn where_is(rng: &mut ChaCha8Rng, mut add_random_event: impl FnMut(&mut World, &
     (world.lines, format!("Where is {}?", PEOPLE[person]), answer.into())
 }
 
-/// A world that has gone on until some thing has been in so many rooms; and that thing.
+/// A world with events until some thing has been in at least `rooms` rooms; and that thing.
 fn world_with_track(rooms: usize, rng: &mut ChaCha8Rng) -> (World, usize) {
     let (mut world, least) = (World::default(), rng.random_range(4..=12));
     loop {
@@ -87,7 +87,7 @@ fn where_was_the_thing(rng: &mut ChaCha8Rng) -> Story {
     loop {
         let (world, thing) = world_with_track(2, rng);
         let [.., before, last] = world.track[thing].as_slice() else { continue };
-        // Asked of a room that it was in twice, the question would have two answers.
+        // A question about a room that the thing was in twice would have two answers.
         if world.track[thing].iter().filter(|room| *room == last).count() == 1 {
             let (before, last) = (ROOMS[*before], ROOMS[*last]);
             return (world.lines, format!("Where was the {} before the {last}?", THINGS[thing]), before.into());
@@ -148,7 +148,7 @@ mod tests {
                 assert_eq!(solver::answer(task, &words), answer, "task {task}, story {index}: {}", words.join(" "));
                 *answers.entry(answer).or_default() += 1;
             }
-            // Nobody does well by always giving one answer.
+            // Always giving one answer must not score well.
             let commonest = answers.values().max().copied().unwrap_or(0);
             assert!(answers.len() >= 2 && commonest <= 350, "task {task}: {answers:?}");
         }

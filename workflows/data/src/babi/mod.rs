@@ -1,9 +1,9 @@
 //! The twenty bAbI tasks (Weston et al. 2015, "Towards AI-complete question answering"): a reader of the published files, and a generator
 //! of stories of the same kinds from simulated worlds.
 //!
-//! A question is the words of its story so far, then its own; the answer is one class, also where it lists several things
-//! (`apple,milk`). The published measure is the error of each task; a task counts as solved if at least 95 % of its
-//! answers are right.
+//! A question consists of the words of its story so far, then its own words; the answer is one class, even if it lists
+//! several things (`apple,milk`). The published measure is the error of each task; a task counts as solved if at least 95
+//! % of its answers are right.
 
 mod facts;
 mod generate;
@@ -27,7 +27,7 @@ pub struct Question {
     pub answer: String,
 }
 
-/// The words of a sentence, in small letters; punctuation is a word of its own.
+/// The words of a sentence, in small letters; punctuation marks are separate words.
 pub(crate) fn words_of(sentence: &str) -> Vec<String> {
     let mut words = Vec::new();
     for part in sentence.split_whitespace() {

@@ -1,4 +1,4 @@
-//! Stories that are solved by a small model: gifts (task 5), positions (17), sizes (18), paths (19), motives (20).
+//! Stories that need a small model for their solution: gifts (task 5), positions (17), sizes (18), paths (19), motives (20).
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -13,7 +13,7 @@ pub fn gifts(rng: &mut ChaCha8Rng) -> Story {
     let verbs = ["gave", "handed", "passed"];
     for _ in 0..rng.random_range(1..=4) {
         let thing = rng.random_range(0..THINGS.len());
-        // Whoever has the thing gives it away; somebody takes it first if nobody has it.
+        // The owner gives the thing away; if nobody owns it, somebody takes it first.
         let giver = match last.iter().rev().find(|gift| gift.2 == thing) {
             Some(gift) => gift.1,
             None => {
@@ -26,7 +26,7 @@ pub fn gifts(rng: &mut ChaCha8Rng) -> Story {
         lines.push(format!("{} {} the {} to {}.", PEOPLE[giver], pick(rng, &verbs), THINGS[thing], PEOPLE[taker]));
         last.push((giver, taker, thing));
     }
-    // The last gift is what every form of the question is about.
+    // Every form of the question is about the last gift.
     let (giver, taker, thing) = last.last().copied().unwrap_or((0, 1, 0));
     let (giver, taker, thing) = (PEOPLE[giver], PEOPLE[taker], THINGS[thing]);
     let (question, answer) = match rng.random_range(0..5) {
@@ -40,14 +40,14 @@ pub fn gifts(rng: &mut ChaCha8Rng) -> Story {
 }
 
 const SHAPES: [&str; 5] = ["triangle", "red square", "blue square", "pink rectangle", "yellow sphere"];
-/// A relation in words, and the place of the first as seen from the second: right and up are positive.
+/// A relation in words, and the position of the first thing relative to the second: right and up are positive.
 const RELATIONS: [(&str, (i32, i32)); 4] =
     [("to the left of", (-1, 0)), ("to the right of", (1, 0)), ("above", (0, 1)), ("below", (0, -1))];
 
 pub fn positions(rng: &mut ChaCha8Rng) -> Story {
     let shapes = choose(rng, 3, SHAPES.len());
     let [first, middle, last] = [shapes[0], shapes[1], shapes[2]].map(|shape| SHAPES[shape]);
-    // Opposite directions would put the first on the last.
+    // Opposite directions would place the first on the last.
     let (one, other) = loop {
         let (one, other) = (pick(rng, &RELATIONS), pick(rng, &RELATIONS));
         if (one.1.0 + other.1.0, one.1.1 + other.1.1) != (0, 0) {
@@ -93,7 +93,7 @@ pub fn paths(rng: &mut ChaCha8Rng) -> Story {
         let (dx, dy) = [(0, 1), (1, 0), (0, -1), (-1, 0)][direction];
         (at.0 + dx, at.1 + dy)
     };
-    // A tree of rooms on a grid: for each room but the first, the room that it was put beside, and in which direction.
+    // A tree of rooms on a grid: for each room except the first, the adjacent room and the direction from it.
     let rooms = choose(rng, 5, ROOMS.len());
     let mut places = vec![(0, 0)];
     let mut beside: Vec<(usize, usize)> = vec![(0, 0)];
@@ -110,7 +110,7 @@ pub fn paths(rng: &mut ChaCha8Rng) -> Story {
         format!("The {} is {} of the {}.", ROOMS[rooms[room]], DIRECTIONS[direction], ROOMS[rooms[from]])
     };
     let lines = choose(rng, rooms.len() - 1, rooms.len() - 1).into_iter().map(|at| tell(at + 1)).collect();
-    // Two steps in the tree: over a middle room, which two others are beside. A tree has one way only.
+    // Two steps in the tree: through a middle room with two neighbours. A tree has exactly one path.
     let mut ways: Vec<(usize, usize, usize)> = Vec::new();
     for (room, (from, direction)) in beside.iter().enumerate().skip(1) {
         ways.extend([(*from, *direction, room), (room, (direction + 2) % 4, *from)]);
@@ -126,7 +126,7 @@ pub fn paths(rng: &mut ChaCha8Rng) -> Story {
 }
 
 const CHARACTERS: [&str; 4] = ["Sumit", "Yann", "Antoine", "Jason"];
-/// A state, the room where it is helped, and the thing that helps.
+/// A state, the room with the remedy, and the thing that helps.
 const STATES: [(&str, &str, &str); 4] = [
     ("hungry", "kitchen", "apple"),
     ("thirsty", "kitchen", "milk"),

@@ -11,13 +11,14 @@
 use super::{Question, words_of};
 use crate::{DataError, Files, base};
 
-/// No file is larger, in bytes.
+/// The size limit of a file, in bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// The questions of a split (`train`, `valid` or `test`) of a task in an edition, and the path of the file. None if there is no such file.
+/// The questions of a split (`train`, `valid` or `test`) of a task in an edition, and the path of the file. `None` if the file does not
+/// exist.
 ///
 /// # Errors
-/// If two files fit, or a line is not as published; the line is named.
+/// If two files match, or a line does not follow the published format; the message names the line.
 pub fn read_babi(
     files: &Files,
     edition: &str,
@@ -27,7 +28,7 @@ pub fn read_babi(
     let (start, end) = (format!("qa{task}_"), format!("_{split}.txt"));
     let in_edition = |name: &&str| match name.rsplit('/').nth(1) {
         Some(folder) => folder == edition,
-        // The folder of the edition was named itself.
+        // The path is the folder of an edition.
         None => true,
     };
     let fits = |name: &&str| base(name).starts_with(&start) && base(name).ends_with(&end);

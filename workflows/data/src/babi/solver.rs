@@ -1,4 +1,4 @@
-//! The oracle of the generator's tests: it reads a story's words, as a pupil would, and shares nothing with the worlds that told it.
+//! The oracle of the generator's tests: it reads only a story's words and shares no code with the generator.
 
 use std::collections::HashMap;
 

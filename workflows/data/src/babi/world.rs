@@ -1,4 +1,4 @@
-//! A world of people who walk between rooms and carry things. It writes each event as a sentence, and remembers what is true.
+//! A world of people who walk between rooms and carry things. It writes each event as a sentence, and remembers the facts.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -10,12 +10,12 @@ const WALKS: [&str; 4] = ["went to", "moved to", "journeyed to", "travelled to"]
 const GRABS: [&str; 4] = ["got", "took", "picked up", "grabbed"];
 const DROPS: [&str; 3] = ["dropped", "discarded", "put down"];
 
-/// One of a list.
+/// A random element of a list.
 pub fn pick<T: Copy>(rng: &mut ChaCha8Rng, list: &[T]) -> T {
     list[rng.random_range(0..list.len())]
 }
 
-/// So many different numbers below `below`, in random order.
+/// `count` different numbers below `below`, in random order.
 pub fn choose(rng: &mut ChaCha8Rng, count: usize, below: usize) -> Vec<usize> {
     let mut all: Vec<usize> = (0..below).collect();
     for at in 0..count.min(below) {
@@ -26,7 +26,7 @@ pub fn choose(rng: &mut ChaCha8Rng, count: usize, below: usize) -> Vec<usize> {
     all
 }
 
-/// Who is where, and who has what.
+/// Where people are, and what they carry.
 #[derive(Default)]
 pub struct World {
     /// The sentences so far.
@@ -57,7 +57,7 @@ impl World {
         }
     }
 
-    /// Somebody takes a thing that lies in the same room, or that has not been seen yet. Returns whether there was one.
+    /// A person takes a thing that lies in the same room, or that has not been seen yet. Returns whether such a thing exists.
     pub fn grab(&mut self, person: usize, rng: &mut ChaCha8Rng) -> bool {
         let Some(room) = self.room[person] else { return false };
         let held = |thing: usize| self.carried.iter().any(|things| things.contains(&thing));
@@ -75,7 +75,7 @@ impl World {
         true
     }
 
-    /// Somebody drops the thing that they took last. Returns whether there was one.
+    /// A person drops the thing that they took last. Returns whether they carried one.
     pub fn drop(&mut self, person: usize, rng: &mut ChaCha8Rng) -> bool {
         let Some(thing) = self.carried[person].pop() else { return false };
         self.lines.push(format!("{} {} the {}.", PEOPLE[person], pick(rng, &DROPS), THINGS[thing]));

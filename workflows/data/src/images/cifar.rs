@@ -11,7 +11,7 @@ const PLANE: usize = SIDE * SIDE;
 const RECORD: usize = 1 + 3 * PLANE;
 const CLASSES: u8 = 10;
 
-/// Reads the published files, from their folder or from `cifar-10-binary.tar.gz`. Of the training batches, those that are there.
+/// Reads the published files, from their folder or from `cifar-10-binary.tar.gz`. Missing training batches are allowed.
 ///
 /// # Errors
 /// If a split has no file, or a file is truncated or has a label above 9.
@@ -19,7 +19,7 @@ pub fn read_cifar10(files: &Files) -> Result<Published, DataError> {
     let is_batch = |name: &&str| base(name).starts_with("data_batch_") && base(name).ends_with(".bin");
     let batches: Vec<String> = files.names().filter(is_batch).map(str::to_owned).collect();
     if batches.is_empty() {
-        // The message that names what is missing.
+        // This fails with the message about the missing file.
         files.find(&["data_batch_1.bin"])?;
     }
     let test_file = files.find(&["test_batch.bin"])?.to_owned();
@@ -64,7 +64,7 @@ fn read_batch(files: &Files, name: &str, set: &mut ImageSet) -> Result<(), DataE
     Ok(())
 }
 
-/// The names of `batches.meta.txt`, or the digits if it is not there.
+/// The names of `batches.meta.txt`, or the digits if the file does not exist.
 fn class_names(files: &Files) -> Result<Vec<String>, DataError> {
     let numbers = || (0..CLASSES).map(|class| class.to_string()).collect();
     let Ok(name) = files.find(&["batches.meta.txt"]) else { return Ok(numbers()) };

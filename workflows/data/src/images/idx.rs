@@ -5,7 +5,7 @@
 //! labels   00 00 08 01   count                     one byte a label
 //! ```
 //!
-//! Counts are big-endian and of 32 bits.
+//! Counts are big-endian 32-bit integers.
 
 use super::published::{ImageSet, MOST_PIXELS, Published, Shape};
 use crate::{DataError, Files, WHOLE};
@@ -14,7 +14,7 @@ use crate::{DataError, Files, WHOLE};
 /// `t10k-labels-idx1-ubyte`, with `.gz` or without.
 ///
 /// # Errors
-/// If one of them is missing, is no IDX file, is truncated, or does not belong to the others.
+/// If one of them is missing, not an IDX file, truncated, or inconsistent with the others.
 pub fn read_idx(files: &Files) -> Result<Published, DataError> {
     let mut used = Vec::new();
     let (train, shape) = read_split(files, "train", &mut used)?;

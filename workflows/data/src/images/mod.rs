@@ -1,4 +1,4 @@
-//! Labelled images: IDX files (MNIST and its kin), CIFAR-10 in its binary form, PNG files in a folder for each class; and the order
+//! Labelled images: IDX files (such as MNIST), CIFAR-10 in its binary form, PNG files with a folder for each class; and the order
 //! in which the pixels of an image become a sequence.
 
 mod cifar;

@@ -6,12 +6,12 @@ pub enum PixelOrder {
     /// Row by row, from the top left.
     Rows,
     /// Along Hilbert's curve (1891), which keeps neighbours of the plane closer together than rows do. An image whose sides are not
-    /// the same power of two lies in the upper left of the smallest such square that holds it, and the places of the curve that
-    /// are outside of the image are left out.
+    /// the same power of two is put into the upper left of the smallest such square, and points of the curve outside of the image
+    /// are skipped.
     Hilbert,
 }
 
-/// The places of all pixels of an image, as `row * width + column`, in this order.
+/// The indices of all pixels of an image, as `row * width + column`, in this order.
 #[must_use]
 pub fn pixel_order(order: PixelOrder, width: usize, height: usize) -> Vec<usize> {
     match order {
@@ -25,8 +25,8 @@ pub fn pixel_order(order: PixelOrder, width: usize, height: usize) -> Vec<usize>
     }
 }
 
-/// Appends the places of the image in the square of the curve that begins at `start` and has `count` places. A square outside of
-/// the image is skipped as a whole, so that the cost of an image of one long row is proportional to its pixels.
+/// Appends the indices of the image in the square of the curve that starts at `start` and has `count` points. A square outside
+/// of the image is skipped as a whole, so that the cost of an image of one long row is proportional to its pixels.
 fn visit_squares(places: &mut Vec<usize>, image: (usize, usize), side: usize, count: usize, start: usize) {
     let (x, y) = hilbert(side, start);
     let across = count.isqrt();
@@ -42,7 +42,7 @@ fn visit_squares(places: &mut Vec<usize>, image: (usize, usize), side: usize, co
     (0..4).for_each(|part| visit_squares(places, image, side, count / 4, start + part * (count / 4)));
 }
 
-/// Column and row of a place on Hilbert's curve through a square whose side is a power of two.
+/// Column and row of a point on Hilbert's curve through a square whose side is a power of two.
 fn hilbert(side: usize, at: usize) -> (usize, usize) {
     let (mut x, mut y, mut rest, mut size) = (0, 0, at, 1);
     while size < side {
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_long_row_is_visited_without_its_square() {
-        // The square has 2^40 places.
+        // The square has 2^40 points.
         assert_eq!(pixel_order(PixelOrder::Hilbert, 1 << 20, 1).len(), 1 << 20);
         assert!(pixel_order(PixelOrder::Hilbert, 0, 0).is_empty());
     }

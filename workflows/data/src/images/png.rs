@@ -1,4 +1,4 @@
-//! PNG files in a folder for each class: `CLASS/NAME.png`, or `SPLIT/CLASS/NAME.png` where the splits are published.
+//! PNG files in a folder for each class: `CLASS/NAME.png`, or `SPLIT/CLASS/NAME.png` if the splits are published.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use minipng::{decode_png, decode_png_header};
 use super::published::{ImageSet, MOST_PIXELS, Published, Shape, luma};
 use crate::{DataError, Files};
 
-/// The names of folders that are splits, and not classes.
+/// The folder names that are splits, not classes.
 const SPLITS: [(&str, Split); 6] = [
     ("train", Split::Train),
     ("training", Split::Train),
@@ -17,7 +17,7 @@ const SPLITS: [(&str, Split); 6] = [
     ("testing", Split::Test),
 ];
 
-/// No PNG file is larger, in bytes.
+/// The size limit of a PNG file, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,11 +27,11 @@ enum Split {
     Test,
 }
 
-/// Reads every PNG file; the folder that a file lies in is its class. `grey` turns colours into the luma of ITU-R BT.601, as one
-/// byte a pixel; otherwise every pixel has three bytes. Of 16 bits a channel the upper 8 are read.
+/// Reads every PNG file; the folder of a file is its class. `grey` converts colours into the luma of ITU-R BT.601, as one byte
+/// per pixel; otherwise every pixel has three bytes. Of 16 bits per channel, the upper 8 are read.
 ///
 /// # Errors
-/// If a file is no PNG, is damaged, transparent or interlaced, has another size than the first, or lies in no class's folder.
+/// If a file is not a PNG, is damaged, transparent or interlaced, has a different size than the first, or is not in the folder of a class.
 pub fn read_png_folders(files: &Files, grey: bool) -> Result<Published, DataError> {
     let (pngs, others): (Vec<&str>, Vec<&str>) =
         files.names().partition(|name| name.to_ascii_lowercase().ends_with(".png"));
@@ -136,7 +136,7 @@ fn read_png_up_to(
     let header = decode_png_header(&bytes).map_err(damaged)?;
     let (width, height) = (header.width() as usize, header.height() as usize);
     let room = header.required_bytes_rgba8bpc().max(header.required_bytes());
-    // What inflates a thousand times is made to exhaust the memory: deflate does no more than that.
+    // Data that expand a thousandfold are meant to exhaust the memory: deflate's limit is about that.
     if room as u64 > MOST_PIXELS.min(1032 * 64 * bytes.len() as u64) {
         let message = format!("`{name}` announces {width} x {height} pixels in {} bytes", bytes.len());
         return Err(DataError::new(message, "bring the images to a size that a model can read"));
@@ -231,7 +231,7 @@ mod tests {
             for change in [0x01, 0x80, 0xff] {
                 let mut bytes = good.clone();
                 bytes[at] ^= change;
-                // Whether it is refused depends on the byte; that it returns is what counts.
+                // Some bytes make the image valid; the test only requires that the call returns.
                 let _ = read(&[("a/1.png", bytes)], true);
             }
         }

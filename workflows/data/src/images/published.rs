@@ -1,23 +1,23 @@
-//! What a reader of images returns: all images of each published split, in the order of the files.
+//! The result of an image reader: all images of each published split, in the order of the files.
 
 use crate::DataError;
 
-/// No more bytes of pixels than this are read into memory.
+/// The most bytes of pixels that are read into memory.
 pub const MOST_PIXELS: u64 = 4 << 30;
 
 /// The size of every image of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Pixels of a row.
+    /// Pixels per row.
     pub width: usize,
     /// Number of rows.
     pub height: usize,
-    /// Bytes of a pixel: 1 for grey, 3 for red, green and blue.
+    /// Bytes per pixel: 1 for grey, 3 for red, green and blue.
     pub channels: usize,
 }
 
 impl Shape {
-    /// Bytes of an image.
+    /// Bytes per image.
     #[must_use]
     pub fn bytes(self) -> usize {
         self.width * self.height * self.channels
@@ -40,23 +40,23 @@ pub struct Published {
     pub shape: Shape,
     /// The official training images.
     pub train: ImageSet,
-    /// The official validation images, where there are any.
+    /// The official validation images, if published.
     pub valid: Option<ImageSet>,
-    /// The official test images, where there are any.
+    /// The official test images, if published.
     pub test: Option<ImageSet>,
     /// The name of each class.
     pub classes: Vec<String>,
     /// The files that were read.
     pub files: Vec<String>,
-    /// What a person should know, such as how many files were left out.
+    /// Messages for the user, such as how many files were skipped.
     pub remarks: Vec<String>,
 }
 
 impl Published {
-    /// The same, if every label of every split is one of a training image's classes and no split is empty.
+    /// Returns `self` if every label is the class of a training image and no split is empty.
     ///
     /// # Errors
-    /// With the split and the image that has another label.
+    /// If not, with the split and the image.
     pub(crate) fn checked(self) -> Result<Self, DataError> {
         let splits = [("train", Some(&self.train)), ("valid", self.valid.as_ref()), ("test", self.test.as_ref())];
         for (name, split) in splits {

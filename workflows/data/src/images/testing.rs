@@ -12,7 +12,7 @@ fn chunk(kind: &[u8; 4], data: &[u8]) -> Vec<u8> {
     [&(data.len() as u32).to_be_bytes(), body.as_slice(), &crc.sum().to_be_bytes()].concat()
 }
 
-/// A PNG of rows without filters. `colour` is 0 for grey, 2 for colours, 6 for colours with transparency.
+/// A PNG with unfiltered rows. `colour` is 0 for grey, 2 for RGB, 6 for RGB with transparency.
 pub fn png(width: u32, height: u32, colour: u8, pixels: &[u8]) -> Vec<u8> {
     let mut header = [width.to_be_bytes(), height.to_be_bytes()].concat();
     header.extend([8, colour, 0, 0, 0]);

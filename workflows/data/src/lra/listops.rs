@@ -1,11 +1,11 @@
 //! ListOps as published: `basic_train.tsv`, `basic_val.tsv` and `basic_test.tsv`, each with the header `Source<TAB>Target`.
 //!
 //! A source is an expression such as `( ( ( [MAX 2 ) 9 ) ] )`. Its parentheses belong to the binary trees of the original task (Nangia
-//! and Bowman 2018) and are no tokens of Long Range Arena. Every target is compared with the value of its expression.
+//! and Bowman 2018) and are not tokens of Long Range Arena. Every target is compared with the value of its expression.
 
 use crate::{DataError, Files};
 
-/// No file is larger, in bytes.
+/// The size limit of a file, in bytes.
 const MOST_BYTES: u64 = 2 << 30;
 
 /// The words of an expression in the order of their tokens: the token of a digit is the digit.
@@ -28,7 +28,7 @@ pub struct Expression {
 /// Reads the splits train, valid and test, and the paths of their files.
 ///
 /// # Errors
-/// If a file is missing, or a line is no expression with its value; the line is named.
+/// If a file is missing, or a line is not an expression with its value; the message names the line.
 pub fn read_listops(files: &Files) -> Result<([Vec<Expression>; 3], Vec<String>), DataError> {
     let (mut splits, mut used) = ([const { Vec::new() }; 3], Vec::new());
     for (split, name) in splits.iter_mut().zip(["basic_train.tsv", "basic_val.tsv", "basic_test.tsv"]) {
@@ -105,7 +105,7 @@ fn apply(operator: u8, mut values: Vec<u32>) -> Result<u32, String> {
     Ok(match name {
         "[MIN" => *first,
         "[MAX" => *last,
-        // The median of an even number of digits is truncated to an integer.
+        // The median of an even number of digits is rounded down.
         "[MED" => (values[(count - 1) / 2] + values[count / 2]) / 2,
         _ => values.iter().sum::<u32>() % 10,
     })

@@ -1,4 +1,4 @@
-//! Tasks of Long Range Arena (Tay et al. 2021) as its release lays them out: ListOps, Text (the reviews of Maas et al. 2011) and
+//! Tasks of Long Range Arena (Tay et al. 2021) in the layout of its release: ListOps, Text (the reviews of Maas et al. 2011) and
 //! Pathfinder. Its task Image is CIFAR-10 in grey: [`crate::images`].
 
 mod listops;

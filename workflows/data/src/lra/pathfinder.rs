@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use crate::images::{ImageSet, Published, Shape, read_png};
 use crate::{DataError, Files, base};
 
-/// This file of the release (in `pathfinder32`) is empty. Its line is left out, and a remark says so.
+/// This file of the release (in `pathfinder32`) is empty. Its line is skipped, with a remark.
 const EMPTY_IN_RELEASE: &str = "curv_baseline/imgs/0/sample_172.png";
 
-/// No list of images is larger, in bytes.
+/// The size limit of a list of images, in bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
 /// The lists of a difficulty in one folder, in the order of their numbers. The release has a folder for each resolution, such as
@@ -51,8 +51,8 @@ fn find_lists<'a>(files: &'a Files, difficulty: &str, resolution: Option<usize>)
 /// Reads the images of a difficulty, in the order of the lists. All of them are training images: no splits are published.
 ///
 /// # Errors
-/// If there are no lists, or lists of several resolutions without `resolution`; if a line of a list is not as published, or an image is
-/// missing, damaged, or of another size.
+/// If there are no lists, or lists of several resolutions without `resolution`; if a line of a list does not follow the published
+/// format, or an image is missing, damaged, or of another size.
 pub fn read_pathfinder(files: &Files, difficulty: &str, resolution: Option<usize>) -> Result<Published, DataError> {
     let lists = find_lists(files, difficulty, resolution)?;
     let (mut train, mut shape, mut used) = (ImageSet::default(), None, Vec::new());
@@ -121,7 +121,7 @@ mod tests {
         let expected =
             "`pathfinder32/curv_baseline/imgs/0/sample_172.png` is empty, as it was published, and is left out";
         assert_eq!(found.remarks, [expected]);
-        // A damaged file of another name, or one that is not empty, is an error.
+        // A damaged file with another name, or one that is not empty, is an error.
         write("imgs/0/sample_172.png", b"x");
         assert!(read().unwrap_err().message.contains("line 2: `pathfinder32/curv_baseline/imgs/0/sample_172.png`"));
         write("imgs/0/sample_172.png", b"");

@@ -1,9 +1,9 @@
-//! The film reviews of Maas et al. (2011), which are the task Text of Long Range Arena: a folder, or `aclImdb_v1.tar.gz` as published, with
+//! The film reviews of Maas et al. (2011), the task Text of Long Range Arena: a folder, or `aclImdb_v1.tar.gz` as published, with
 //! `train/neg`, `train/pos`, `test/neg` and `test/pos`, and a file for each review.
 
 use crate::{DataError, Files, base};
 
-/// No review is longer, in bytes.
+/// The length limit of a review, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
 /// A review.
@@ -11,7 +11,7 @@ const MOST_BYTES: u64 = 1 << 20;
 pub struct Review {
     /// Its text, in UTF-8.
     pub text: String,
-    /// 0 for a negative one, 1 for a positive one.
+    /// 0 if negative, 1 if positive.
     pub label: u32,
 }
 
@@ -24,14 +24,14 @@ pub struct Reviews {
     pub test: Vec<Review>,
     /// The files that were read.
     pub files: Vec<String>,
-    /// How many files are neither: those of `unsup`, and lists.
+    /// How many other files exist: those of `unsup`, and lists.
     pub others: usize,
 }
 
 /// Reads every labelled review, in the order of the paths.
 ///
 /// # Errors
-/// If a folder of the four is missing or empty, or a file is empty or not UTF-8.
+/// If one of the four folders is missing or empty, or a file is empty or not UTF-8.
 pub fn read_reviews(files: &Files) -> Result<Reviews, DataError> {
     let mut found = Reviews::default();
     let mut counts = [[0; 2]; 2];

@@ -1,4 +1,4 @@
-//! Arrow's IPC format, one batch after another: the stream, as Hugging Face writes it, and the file.
+//! Arrow's IPC format, read batch by batch: the stream, as written by Hugging Face, and the file.
 
 use polars_arrow::array::Array;
 use polars_arrow::datatypes::ArrowSchema;
@@ -65,7 +65,7 @@ pub(super) fn visit_rows<E: From<DataError>>(
 /// The columns of a file.
 ///
 /// # Errors
-/// If it is not Arrow, or damaged.
+/// If it is not an Arrow file, or damaged.
 pub(super) fn describe(files: &Files, name: &str) -> Result<Described, DataError> {
     open(files, name).map(|(_, described)| described)
 }
@@ -84,7 +84,7 @@ fn open(files: &Files, name: &str) -> Result<(Batches, Described), DataError> {
         };
         return Ok((Batches::File(FileReader::new(section, metadata, None, None)), described));
     }
-    // A stream begins with the length of a message.
+    // A stream starts with the length of a message.
     if !magic.starts_with(&[0xff; 4]) {
         let message = format!("`{name}` is not Arrow: it begins neither as a stream nor as a file");
         return Err(DataError::new(message, "give its `format`, or decompress it first"));
@@ -96,14 +96,14 @@ fn open(files: &Files, name: &str) -> Result<(Batches, Described), DataError> {
 }
 
 impl Batches {
-    /// The next batch; none at the end.
+    /// The next batch; `None` at the end.
     fn next(&mut self) -> PolarsResult<Option<Batch>> {
         match self {
             Batches::File(reader) => reader.next().transpose(),
             Batches::Stream(reader) => match reader.next().transpose()? {
                 None => Ok(None),
                 Some(StreamState::Some(batch)) => Ok(Some(batch)),
-                // A writer that was interrupted leaves a stream without its end.
+                // An interrupted writer leaves a stream without its end.
                 Some(StreamState::Waiting) => Err(polars_err!(ComputeError: "it is truncated: the stream has no end")),
             },
         }

@@ -10,7 +10,7 @@ use polars_arrow::types::NativeType;
 use super::{RecordPlace, TableRow, record_error};
 use crate::DataError;
 
-/// The arrays of the columns that are read, all of one length.
+/// The arrays of the selected columns, all of the same length.
 pub(super) struct Rows<'a> {
     /// The file.
     pub name: &'a str,
@@ -27,7 +27,7 @@ impl Rows<'_> {
     /// Calls `observe` with each row.
     ///
     /// # Errors
-    /// If a column is of another type or lacks a value; and any error of `observe`.
+    /// If a column has another type or lacks a value; and any error of `observe`.
     pub fn visit<E: From<DataError>>(&self, observe: &mut dyn FnMut(TableRow<'_>) -> Result<(), E>) -> Result<(), E> {
         let texts = |(column, array): &'_ (&str, Box<dyn Array>)| {
             check_type(self.name, column, array.dtype(), false).map(|()| array.len())
@@ -76,7 +76,7 @@ impl Rows<'_> {
 /// Refuses a column that is not text. A column of labels may also hold whole numbers or truth values.
 ///
 /// # Errors
-/// If it is of another type.
+/// If it has another type.
 pub(super) fn check_type(name: &str, column: &str, dtype: &ArrowDataType, is_label: bool) -> Result<(), DataError> {
     if is_text(dtype) || (is_label && is_number(dtype)) {
         return Ok(());
@@ -114,7 +114,7 @@ fn describe_type(dtype: &ArrowDataType) -> &'static str {
     }
 }
 
-/// The value in a row as text; none if it is null, or of a type that [`check_type`] refuses.
+/// The value in a row as text; `None` if it is null, or has a type that [`check_type`] refuses.
 fn read_value(array: &dyn Array, row: usize) -> Option<Cow<'_, str>> {
     if array.is_null(row) {
         return None;

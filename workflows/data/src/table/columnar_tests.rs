@@ -1,4 +1,4 @@
-//! Tests of Parquet and Arrow with files that pandas and the library of Hugging Face wrote (`fixtures/write.py`).
+//! Tests of Parquet and Arrow with files written by pandas and by the library of Hugging Face (`fixtures/write.py`).
 
 use std::path::{Path, PathBuf};
 
@@ -100,7 +100,7 @@ fn files_that_cannot_be_read_are_errors() {
     );
 }
 
-/// Truncated files are errors. Files with a damaged byte give rows or an error, and no panic leaves the reader.
+/// Truncated files are errors. Files with a damaged byte give rows or an error, and the reader never panics.
 #[test]
 fn damaged_files_are_errors() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,19 +1,19 @@
-//! Which columns of a table are read.
+//! The selected columns of a table.
 
 use crate::DataError;
 
-/// The names of the columns that are read.
+/// The names of the selected columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Columns {
-    /// Of the text.
+    /// The column of the text.
     pub text: String,
-    /// Of the second text of a pair.
+    /// The column of the second text of a pair.
     pub second: Option<String>,
-    /// Of the label.
+    /// The column of the label.
     pub label: Option<String>,
 }
 
-/// Where the columns stand in a record.
+/// The indices of the columns in a record.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Indices {
     pub text: usize,

@@ -1,4 +1,4 @@
-//! Records of values with a delimiter between them: CSV and TSV.
+//! Records with delimiters between values: CSV and TSV.
 
 use std::cell::Cell;
 use std::io::Read;
@@ -54,7 +54,7 @@ pub(super) fn visit_records<E: From<DataError>>(
     Ok(())
 }
 
-/// The error of a record. `line` is where the record begins; a position in the error itself takes precedence.
+/// The error of a record. `line` is where the record starts; a position in the error itself takes precedence.
 fn describe_error(name: &str, error: &csv::Error, line: u64, quotes: bool) -> DataError {
     let at =
         |position: &Option<Position>| RecordPlace::Line(position.as_ref().map_or(line, |position| position.line()));

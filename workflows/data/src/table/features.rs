@@ -1,7 +1,7 @@
-//! The names of classes that Hugging Face records for a column, and the errors of the decoders of Parquet and Arrow.
+//! The class names that Hugging Face records for a column, and the errors of the Parquet and Arrow decoders.
 //!
 //! The names (`ClassLabel`) are in the metadata of each Parquet and Arrow file under the key `huggingface`, or in
-//! `dataset_info.json` beside the file or in a folder above it.
+//! `dataset_info.json` in the folder of the file or above it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,11 +13,11 @@ use crate::{DataError, Files};
 
 /// The key of the metadata.
 const KEY: &str = "huggingface";
-/// `dataset_info.json` is not larger, in bytes.
+/// The size limit of `dataset_info.json`, in bytes.
 const MOST_INFO_BYTES: u64 = 16 << 20;
 
-/// The names of the classes of a column of Parquet or Arrow, in the order of their numbers; none if the format is another one, or the
-/// column is not a `ClassLabel`.
+/// The class names of a column of Parquet or Arrow, in the order of their numbers; `None` for other formats, or if the column is not
+/// a `ClassLabel`.
 ///
 /// # Errors
 /// If the file, or its `dataset_info.json`, cannot be read.
@@ -78,8 +78,8 @@ fn names_of(value: &Value, column: &str) -> Option<Vec<String>> {
     feature.get("names")?.as_array()?.iter().map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-/// Calls a decoder of polars. The decoders check most of what they read; if a damaged file makes one panic, the result is an error that
-/// names the file.
+/// Calls a polars decoder. The decoders check most of their input; if a damaged file makes one panic, the result is an error that names
+/// the file.
 ///
 /// # Errors
 /// If the decoder fails.
@@ -103,10 +103,10 @@ pub(super) fn without_panic<T>(
     }
 }
 
-/// The name of polars' feature for compressed batches. Without the feature, polars names it in its message.
+/// The polars feature for compressed batches. Without the feature, polars names it in its message.
 const COMPRESSION: &str = "io_ipc_compression";
 
-/// The first line of an error of polars.
+/// The first line of a polars error.
 fn describe(text: &str) -> String {
     if text.contains(COMPRESSION) {
         return "its batches are compressed, and only uncompressed ones can be read".to_owned();

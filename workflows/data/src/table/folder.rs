@@ -1,10 +1,10 @@
-//! The tables of a folder in the layout of Hugging Face, and the split of each by the names of files and folders.
+//! The tables of a folder in the layout of Hugging Face, and their splits according to the names of files and folders.
 //!
 //! | published as | names |
 //! |---|---|
 //! | a dataset of the Hub | `data/train-00000-of-00002.parquet`, `CONFIG/test.parquet`, `train/0000.parquet` |
 //! | `save_to_disk` | `train/data-00000-of-00001.arrow`, or `data-00000-of-00001.arrow` without splits |
-//! | a cache | `imdb-train-00000-of-00003.arrow`; files `cache-*.arrow` hold results of `map` and are left out |
+//! | a cache | `imdb-train-00000-of-00003.arrow`; files `cache-*.arrow` hold results of `map` and are skipped |
 
 use std::collections::BTreeSet;
 
@@ -23,10 +23,10 @@ pub struct FolderSplits {
     pub others: Vec<String>,
 }
 
-/// Finds the Parquet and Arrow files of a folder and divides them by split. Without any name of a split, all are for training.
+/// Finds the Parquet and Arrow files of a folder and divides them by split. If no name contains a split, all are for training.
 ///
 /// # Errors
-/// If there is no such file, files of both formats, files of more than one configuration, or none for training.
+/// If there is no such file, files of both formats, files of several configurations, or none for training.
 pub fn find_splits(files: &Files) -> Result<FolderSplits, DataError> {
     let is_table = |name: &&str| {
         let lower = name.to_ascii_lowercase();
@@ -42,7 +42,7 @@ pub fn find_splits(files: &Files) -> Result<FolderSplits, DataError> {
         let message = format!("`{}` holds both `{one}` and `{other}`", files.name());
         return Err(DataError::new(message, "name the folder with the files of one format"));
     }
-    // If some tables have a split, a folder of tables without one, such as `unsupervised`, is not another configuration.
+    // If some tables have a split, a folder of tables without a split, such as `unsupervised`, is not another configuration.
     let divided: Vec<&str> = tables.iter().copied().filter(|table| split_of(table).is_some()).collect();
     check_configurations(files, if divided.is_empty() { &tables } else { &divided })?;
     let mut found = FolderSplits::default();
@@ -62,7 +62,7 @@ pub fn find_splits(files: &Files) -> Result<FolderSplits, DataError> {
     Ok(found)
 }
 
-/// Refuses the files of several configurations, which are different datasets in separate folders.
+/// Refuses files of several configurations, which are different datasets in separate folders.
 fn check_configurations(files: &Files, tables: &[&str]) -> Result<(), DataError> {
     let configuration = |name: &&str| {
         let mut folders: Vec<String> = name.split('/').map(str::to_owned).collect();
@@ -79,12 +79,12 @@ fn check_configurations(files: &Files, tables: &[&str]) -> Result<(), DataError>
     Err(DataError::new(message, "each folder is a separate configuration: name one as `path`"))
 }
 
-/// The split of a file: that of its name, or of the innermost folder that names one.
+/// The split in a file's name, or in that of the innermost folder with one.
 fn split_of(name: &str) -> Option<usize> {
     name.rsplit('/').find_map(word_of)
 }
 
-/// The split that a part of a path names; none if it names none, or more than one.
+/// The split that a part of a path names; `None` if it names none, or more than one.
 fn word_of(part: &str) -> Option<usize> {
     let lower = part.to_ascii_lowercase();
     let words = lower.split(|letter: char| !letter.is_ascii_alphabetic());

@@ -100,13 +100,13 @@ fn label_text(value: &Value, key: &str, (name, place): (&str, RecordPlace)) -> R
     }
 }
 
-/// An object, and the first key that occurs twice: a map alone would drop one of its values silently.
+/// An object, and the first duplicate key: a map would silently drop one of its values.
 struct Object {
     values: Map<String, Value>,
     repeated_key: Option<String>,
 }
 
-/// Parses JSON; none if it is not an object.
+/// Parses JSON; `None` if it is not an object.
 fn parse_object(text: &str) -> serde_json::Result<Option<Object>> {
     match serde_json::from_str(text) {
         Ok(object) => Ok(Some(object)),

@@ -1,5 +1,5 @@
 //! Tables (CSV, TSV, JSON Lines, JSON files, Parquet, Arrow), read record by record. The reader of a text format holds one record at a
-//! time, that of Parquet a row group and that of Arrow a batch, so that a table may be larger than the memory.
+//! time, the Parquet reader a row group and the Arrow reader a batch, so that a table may be larger than the memory.
 //!
 //! [`find_splits`] finds the tables of a folder in the layout of Hugging Face, and the split of each.
 
@@ -21,17 +21,17 @@ pub use columns::Columns;
 pub use features::class_names;
 pub use folder::{FolderSplits, find_splits};
 
-/// A record is refused if it has more bytes than this, so that a quotation mark without its end does not fill the memory.
+/// The size limit of a record in bytes, so that an unclosed quotation mark does not fill the memory.
 pub(crate) const MOST_RECORD_BYTES: u64 = 64 << 20;
 
 /// How a table is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableFormat {
-    /// Values with a delimiter between them.
+    /// Values separated by a delimiter.
     Delimited(Delimited),
-    /// An object of JSON on each line.
+    /// A JSON object on each line.
     JsonLines,
-    /// A folder or an archive with a file for each record, an object of JSON. Other files are left out.
+    /// A folder or an archive with a file for each record, a JSON object. Other files are skipped.
     JsonFiles,
     /// Parquet, read row group by row group.
     Parquet,
@@ -39,23 +39,23 @@ pub enum TableFormat {
     Arrow,
 }
 
-/// How values with a delimiter between them are written.
+/// The dialect of delimited values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delimited {
-    /// Such as `,` or a tab.
+    /// The delimiter, such as `,` or a tab.
     pub delimiter: u8,
     /// Whether the first record names the columns. If not, they are called `1`, `2` and so on.
     pub header: bool,
-    /// Whether a value may be quoted, as in RFC 4180. If not, a quotation mark belongs to the value.
+    /// Whether a value may be quoted, as in RFC 4180. If not, quotation marks are part of the value.
     pub quotes: bool,
 }
 
-/// Where a record stands in its file, counted from 1.
+/// The position of a record in its file, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordPlace {
-    /// The line on which it begins.
+    /// The line on which it starts.
     Line(u64),
-    /// The row, of formats without lines.
+    /// The row, for formats without lines.
     Row(u64),
 }
 
@@ -68,18 +68,18 @@ impl fmt::Display for RecordPlace {
     }
 }
 
-/// The columns of a record that are read.
+/// The selected columns of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableRow<'a> {
     /// The file.
     pub file: &'a str,
-    /// Where it stands in the file.
+    /// Its position in the file.
     pub place: RecordPlace,
     /// The text.
     pub text: &'a str,
     /// The second text, if [`Columns::second`] names one.
     pub second: Option<&'a str>,
-    /// The label as it is written, if [`Columns::label`] names one.
+    /// The label as written, if [`Columns::label`] names one.
     pub label: Option<&'a str>,
 }
 

@@ -1,4 +1,4 @@
-//! Parquet, one row group after another: only the columns that are read, of one row group, are held.
+//! Parquet, read row group by row group: only the selected columns of one row group are in memory.
 
 use std::io::{Cursor, Read, Seek, SeekFrom};
 
@@ -15,7 +15,7 @@ use super::{Columns, TableRow};
 use crate::files::broken;
 use crate::{DataError, Files, Section};
 
-/// A column of a row group is refused if it has more bytes than this.
+/// The size limit of a column in a row group, in bytes.
 const MOST_GROUP_BYTES: i64 = 4 << 30;
 
 /// See [`super::visit_rows`].
@@ -77,7 +77,7 @@ impl Opened {
 /// Opens a file and reads its footer.
 ///
 /// # Errors
-/// If it is not Parquet, or damaged.
+/// If it is not a Parquet file, or damaged.
 pub(super) fn open(files: &Files, name: &str) -> Result<Opened, DataError> {
     let mut section = files.section(name)?;
     let magic: [u8; 4] = read_magic(&mut section, name)?;
@@ -89,7 +89,7 @@ pub(super) fn open(files: &Files, name: &str) -> Result<Opened, DataError> {
     Ok(Opened { section, metadata })
 }
 
-/// A column of a row group, whose number is `at`.
+/// A column of the row group with the number `at`.
 fn read_column(
     section: &mut Section,
     (name, at): (&str, usize),
@@ -113,7 +113,7 @@ fn read_column(
     let mut bytes = vec![0; (range.end - range.start) as usize];
     section.seek(SeekFrom::Start(range.start)).map_err(|error| broken(name, &error))?;
     section.read_exact(&mut bytes).map_err(|error| broken(name, &error))?;
-    // Text is read as text even if the writer declared it as a dictionary.
+    // Text columns are read as text even if the writer declared them as dictionaries.
     let dtype = if is_text(field.dtype()) { ArrowDataType::Utf8View } else { field.dtype().clone() };
     let field = Field::new(field.name.clone(), dtype, field.is_nullable);
     let arrays = without_panic(name, "Parquet", || {

@@ -1,4 +1,4 @@
-//! The first bytes of a table: the sign of its format, and the byte order mark of text.
+//! The first bytes of a table: the signature of its format, and the byte order mark of text.
 
 use std::io::{Cursor, Read, Seek};
 
@@ -8,7 +8,7 @@ use crate::{DataError, Files, Section};
 /// The byte order mark of UTF-8, which is not part of the text.
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The first bytes of other formats, with the name of the format and a hint. UTF-32 is before UTF-16, since its mark begins with that
+/// The first bytes of other formats, with the name of the format and a hint. UTF-32 is before UTF-16, since its mark starts with that
 /// of UTF-16.
 const OTHERS: [(&[u8], &str, &str); 6] = [
     (b"\xff\xfe\0\0", "UTF-32", "convert it to UTF-8, for example with `iconv`"),
@@ -19,10 +19,10 @@ const OTHERS: [(&[u8], &str, &str); 6] = [
     (b"SQLite format 3", "a database of SQLite", "write its table as CSV"),
 ];
 
-/// Reads a table of text from its first byte after a byte order mark.
+/// Reads a text table from its first byte after a byte order mark.
 ///
 /// # Errors
-/// If the file is empty, cannot be read, or begins as a file of another format.
+/// If the file is empty, cannot be read, or starts like a file of another format.
 pub(super) fn open_text(files: &Files, name: &str) -> Result<impl Read + use<>, DataError> {
     let mut reader = files.reader(name)?;
     let mut start = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn open_text(files: &Files, name: &str) -> Result<impl Read + use<>, 
     Ok(Cursor::new(text).chain(reader))
 }
 
-/// The first `LENGTH` bytes of a file of a binary format, which is then read from its beginning. Bytes after its end are zeros.
+/// The first `LENGTH` bytes of a file in a binary format, which is then read from its start. Bytes after its end are zeros.
 ///
 /// # Errors
 /// If the file is empty or cannot be read.

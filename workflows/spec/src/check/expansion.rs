@@ -1,4 +1,4 @@
-//! Jobs whose cells depend on results: which they are, and their tasks once the results are there.
+//! Jobs whose cells depend on results, and their tasks once the results are known.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::workflow::{Task, TriggerRule, Workflow};
 /// A workflow with the tasks of jobs that waited for results.
 #[derive(Debug, Clone)]
 pub struct Expanded {
-    /// The workflow; the new tasks stand behind all others.
+    /// The workflow; the new tasks come after all others.
     pub workflow: Workflow,
-    /// The place of the first new task in its tasks.
+    /// The index of the first new task.
     pub first: usize,
-    /// The jobs that have their tasks now, as places in its jobs.
+    /// The indices of the jobs that now have their tasks.
     pub jobs: Vec<usize>,
-    /// What a person should know of how the cells came about.
+    /// Warnings about how the cells were computed.
     pub warnings: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn awaited(draft: &Draft, graph: &Graph) -> Vec<Option<Vec<usize>>> {
         let needed: BTreeSet<usize> = graph.all(place).collect();
         let job = &draft.jobs[place];
         awaited[place] = match cells_wait(job) {
-            // Its condition is evaluated before its cells are decided.
+            // Its condition is evaluated before its cells are computed.
             true if job.condition.as_ref().is_some_and(Condition::depends_on_ancestors) => {
                 Some(ancestors(graph, place))
             }
@@ -51,7 +51,7 @@ pub(super) fn awaited(draft: &Draft, graph: &Graph) -> Vec<Option<Vec<usize>>> {
     awaited
 }
 
-/// Everything that a job needs, directly or not.
+/// All direct and indirect needs of a job.
 fn ancestors(graph: &Graph, place: usize) -> Vec<usize> {
     let mut found: BTreeSet<usize> = BTreeSet::new();
     let mut open: Vec<usize> = graph.all(place).collect();
@@ -68,8 +68,8 @@ pub(crate) fn cells_wait(job: &DraftJob) -> bool {
     matrix_templates(job).any(|template| template.computed().iter().any(|computed| computed.waits()))
 }
 
-/// The jobs whose results a job's own matrix uses. Each of its tasks needs all of theirs: cells that were made from results are other
-/// cells than those, also where their axes have the same names.
+/// The jobs whose results a job's own matrix uses. Each of its tasks needs all of their tasks: cells that were computed from results
+/// differ from the cells of those jobs, even if their axes have the same names.
 pub(super) fn sources(job: &DraftJob) -> BTreeSet<&str> {
     let paths = matrix_templates(job).flat_map(Template::computed).flat_map(|computed| &computed.paths);
     let needs = paths.filter(|path| path.root.name == "needs").filter_map(|path| path.steps.first());
@@ -84,7 +84,7 @@ pub(super) fn matrix_templates(job: &DraftJob) -> impl Iterator<Item = &Template
 }
 
 impl Checker<'_> {
-    /// Reports where a matrix takes the outputs or metrics of a job that has several tasks.
+    /// Reports uses of outputs or metrics of a job with several tasks in a matrix.
     pub(super) fn check_sources(&mut self, place: usize) {
         let job = &self.draft.jobs[place];
         let computed: Vec<_> = matrix_templates(job).flat_map(Template::computed).collect();
@@ -101,7 +101,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Makes the tasks of a job; `false`, with problems and without tasks, if that cannot be done.
+    /// Creates the tasks of a job; `false`, with problems and without tasks, if that is impossible.
     fn make_tasks(&mut self, place: usize, surroundings: &Surroundings<'_>) -> bool {
         let (before, first) = (self.log.count(), self.tasks.len());
         let left = expand::MAX_TASKS.saturating_sub(first);
@@ -112,7 +112,7 @@ impl Checker<'_> {
         }
         let derived = self.graph.each[place].iter().any(|parent| self.stand_ins.contains(parent));
         if let Some((_, tasks)) = self.expanded[place].clone().filter(|_| derived) {
-            // Its settings may use matrix values, which the job that it is derived from does not have.
+            // Its settings may use matrix values that the job it is derived from does not have.
             self.stand_ins.insert(place);
             let continue_on_error = tolerates_failure(job, &self.globals);
             tasks.into_iter().for_each(|task| self.tasks[task].continue_on_error = continue_on_error);
@@ -130,7 +130,7 @@ impl Checker<'_> {
         sound
     }
 
-    /// Makes one task without matrix values, which stands for a job that has no cells: it is skipped, or fails.
+    /// Creates one task without matrix values as a placeholder for a job that has no cells: it is skipped, or fails.
     fn make_stand_in(&mut self, place: usize) {
         let task = new_stand_in((place, &self.draft.jobs[place]), self.needed_tasks(place), &self.globals);
         self.stand_ins.insert(place);
@@ -170,7 +170,7 @@ impl Checker<'_> {
     }
 }
 
-/// A task without matrix values, which stands for the job at a place while its cells are not known or if it has none.
+/// A task without matrix values, a placeholder for the job at this index while its cells are unknown or if it has none.
 fn new_stand_in((place, draft): (usize, &DraftJob), needs: Vec<usize>, globals: &Globals) -> Task {
     let continue_on_error = tolerates_failure(draft, globals);
     let task = expand::task((place, draft), BTreeMap::new(), None, None, &Strategy::default());
@@ -183,7 +183,7 @@ fn tolerates_failure(draft: &DraftJob, globals: &Globals) -> bool {
     draft.continue_on_error.as_ref().is_some_and(|template| value(template).data == Data::Scalar(true.into()))
 }
 
-/// The job whose only task a path means.
+/// The job of a path that requires a single task.
 fn single_source(path: &Path) -> Option<(&str, crate::source::Span)> {
     let [job, part, ..] = path.steps.as_slice() else { return None };
     let single = path.root.name == "needs" && matches!(part.name.as_str(), "outputs" | "metrics");
@@ -191,8 +191,8 @@ fn single_source(path: &Path) -> Option<(&str, crate::source::Span)> {
 }
 
 impl Workflow {
-    /// The jobs whose results decide the cells of a job that [awaits](crate::Job::awaits) others, as places in
-    /// [`Workflow::jobs`]: those that its matrix uses, or those awaiting jobs whose cells its own follow from.
+    /// The jobs whose results determine the cells of a job that [awaits](crate::Job::awaits) others, as indices of
+    /// [`Workflow::jobs`]: those that its matrix uses, or the awaiting jobs that determine its cells.
     #[must_use]
     pub fn deciders(&self, job: usize) -> Vec<usize> {
         let (Some(draft), Some(job)) = (self.shared.draft.jobs.get(job), self.jobs.get(job)) else { return Vec::new() };
@@ -204,11 +204,11 @@ impl Workflow {
         awaited.filter(|&other| sources.contains(self.jobs[other].name.as_str())).collect()
     }
 
-    /// The workflow with the tasks of a job that waited for results, and of the jobs whose tasks follow from these. Every task of
-    /// the jobs that it [awaits](crate::Job::awaits) is over: `finished` answers for places in [`Workflow::tasks`].
+    /// The workflow with the tasks of a job that waited for results, and of the jobs whose tasks depend on these. Every task of the jobs
+    /// that it [awaits](crate::Job::awaits) has ended: `finished` returns its result by its index in [`Workflow::tasks`].
     ///
-    /// A job whose cells cannot be decided, since something that it needs did not succeed, its condition does not hold, or its
-    /// matrix has no value, has one task without matrix values. [`Workflow::condition`] and [`Workflow::resolve`] say of it why.
+    /// If the cells of a job cannot be computed, since a need did not succeed, its condition is false, or its matrix has no
+    /// value, the job has one task without matrix values. [`Workflow::condition`] and [`Workflow::resolve`] return the reason.
     #[must_use]
     pub fn expand(&self, job: usize, finished: &dyn Fn(usize) -> Option<Finished>) -> Expanded {
         let shared = self.shared.clone();
@@ -253,7 +253,7 @@ impl Workflow {
         Expanded { workflow, first, jobs, warnings: notes.warnings() }
     }
 
-    /// Whether a job has no cells to be decided: it will be skipped.
+    /// Whether the cells of a job need not be computed, because it will be skipped.
     fn is_held_back(&self, place: usize, needs: &[usize], finished: &dyn Fn(usize) -> Option<Finished>) -> bool {
         let lost = |&need: &usize| match finished(need).map(|need| need.conclusion) {
             Some(Conclusion::Success) => false,
@@ -264,7 +264,7 @@ impl Workflow {
         if condition.trigger() == TriggerRule::AllSuccess && needs.iter().any(lost) {
             return true;
         }
-        // A condition that differs between the cells is asked in each of them.
+        // A condition that differs between cells is evaluated in each of them.
         let mut asked = self.clone();
         asked.tasks.push(self.stand_in(place, needs));
         let runs = |decision: Decision| decision.skipped.is_none();
@@ -275,7 +275,7 @@ impl Workflow {
         new_stand_in((place, &self.shared.draft.jobs[place]), needs.to_vec(), &self.shared.globals)
     }
 
-    /// What the matrix of a job can use: parameters, and the results of the jobs that it needs.
+    /// The scope of a matrix: parameters, and the results of the jobs that its job needs.
     fn matrix_scope(
         &self,
         place: usize,
@@ -289,7 +289,7 @@ impl Workflow {
         let computed: Vec<_> = matrix_templates(&self.shared.draft.jobs[place]).flat_map(Template::computed).collect();
         match needed.scope(&computed) {
             Ok(names) => minijinja::Value::from(names),
-            // All needs are over, so that there is nothing that could be missing.
+            // All needs have ended, so no result can be missing.
             Err(_) => self.shared.globals.constants(),
         }
     }
@@ -304,5 +304,5 @@ impl Workflow {
     }
 }
 
-/// Why the cells of a job could not be decided, by job.
+/// Why the cells of a job could not be computed, by job.
 pub(crate) type WithoutCells = BTreeMap<String, Problems>;

@@ -1,4 +1,4 @@
-//! Evaluates formulas of numbers alone.
+//! Evaluates formulas that contain only numbers.
 
 use super::model::{Formula, Function, Operator};
 
@@ -30,7 +30,7 @@ impl Function {
             Function::Log => first.ln(),
             Function::Round => {
                 let digits = arguments.get(1).copied().unwrap_or(0.0).clamp(-12.0, 12.0);
-                // A decimal such as 72.45 may be slightly below a half in binary; it is rounded as a half all the same.
+                // A decimal such as 72.45 may be slightly below a half in binary; it is still rounded as a half.
                 let scaled = first * 10f64.powf(digits);
                 (scaled + scaled.signum() * scaled.abs() * 1e-12).round() / 10f64.powf(digits)
             }
@@ -39,7 +39,7 @@ impl Function {
 }
 
 impl Formula {
-    /// The value of a formula of numbers alone. NaN if the formula uses results; NaN or infinite if it is undefined.
+    /// The value of a formula that contains only numbers. NaN if the formula uses results; NaN or infinite if it is undefined.
     #[must_use]
     pub fn constant_value(&self) -> f64 {
         match self {
@@ -55,7 +55,7 @@ impl Formula {
         }
     }
 
-    /// Whether some part without results has no finite value, such as `1 / 0` and `log(-1)`.
+    /// Whether a part without results has no finite value, such as `1 / 0` and `log(-1)`.
     pub(super) fn has_undefined_part(&self) -> bool {
         if self.cells().is_empty() && !self.constant_value().is_finite() {
             return true;

@@ -10,14 +10,14 @@
 //! arguments  = sum { "," sum } [ "," "over" ":" ( AXIS | "*" ) ]
 //! ```
 //!
-//! `-` and `/` without spaces around them belong to the name that they stand in: `test/accuracy` is a metric, `a.x / 2` a quotient.
+//! `-` and `/` without spaces around them are part of a name: `test/accuracy` is a metric, `a.x / 2` a quotient.
 
 use super::lexer::{Kind, Token, tokenize};
 use super::model::{Axis, CellRef, Check, Comparison, Formula, FormulaError, Function, Operator, Selection};
 use crate::suggest;
 
-/// The longest text, in characters, how deep it may be nested, and the most operators. Each operator makes the formula's tree
-/// deeper, and trees are walked recursively.
+/// The limits of a formula: characters, nesting depth, and operators. Each operator makes the formula's tree deeper, and
+/// trees are visited recursively.
 const LONGEST: usize = 4_000;
 const DEEPEST: usize = 32;
 const MOST_OPERATORS: usize = 500;
@@ -28,7 +28,7 @@ const FUNCTIONS: &[&str] =
 /// Reads a formula, or a comparison of two.
 ///
 /// # Errors
-/// With the place of what cannot be read.
+/// With the position of the first unreadable part.
 pub fn parse(text: &str) -> Result<Check, FormulaError> {
     if text.chars().count() > LONGEST {
         let message = format!("a formula has at most {LONGEST} characters");
@@ -246,7 +246,7 @@ impl Parser<'_> {
     }
 }
 
-/// A call with its arguments, if they are those of the function.
+/// A call with its arguments, if the function accepts them.
 fn build_call(name: &str, at: &Token, arguments: Vec<Formula>, over: Option<Axis>) -> Result<Formula, FormulaError> {
     let wrong = |message: String, hint: Option<String>| FormulaError { at: at.at, length: at.length, message, hint };
     let usage = |usage: &str| Err(wrong(format!("`{name}` is written `{usage}`"), None));

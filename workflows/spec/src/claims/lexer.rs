@@ -1,8 +1,8 @@
-//! From the text of a formula to tokens with their places.
+//! Splits the text of a formula into tokens with their positions.
 
 use super::model::FormulaError;
 
-/// A token with its place, in characters.
+/// A token with its position, in characters.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Token {
     pub kind: Kind,
@@ -24,7 +24,7 @@ pub(super) enum Kind {
 }
 
 impl Token {
-    /// As a message calls it.
+    /// Its name in messages.
     pub fn describe(&self) -> String {
         match &self.kind {
             Kind::Number(number) => format!("the number {number}"),
@@ -37,7 +37,7 @@ impl Token {
     }
 }
 
-/// A symbol stands before those that it begins with.
+/// Longer symbols come before their prefixes.
 const SYMBOLS: &[&str] =
     &["<=", ">=", "==", "!=", "<", ">", "=", "+", "-", "*", "/", "^", "(", ")", "[", "]", ",", ":", "."];
 
@@ -118,7 +118,7 @@ impl Lexer<'_> {
         Ok(())
     }
 
-    /// A name; the characters `inner` belong to it where a letter, a digit or `*` follows them.
+    /// A name; the characters `inner` are part of it if a letter, a digit or `*` follows.
     fn read_name(&mut self, inner: &[char]) -> String {
         let mut name = String::new();
         while let Some(c) = self.peek(0) {

@@ -1,7 +1,7 @@
 //! `claims:`: statements about the results of a workflow, each with the check that tests it.
 //!
-//! [`model`] is what a claim means, [`constant`] evaluates formulas of numbers alone, [`formula`] is the language of `check` and `arithmetic`, [`read`] reads the section,
-//! and [`resolve`] looks up every job, axis, value, metric and unit that a check names.
+//! [`model`] has the types of claims, [`constant`] evaluates formulas that contain only numbers, [`formula`] parses `check` and
+//! `arithmetic`, [`read`] reads the section, and [`resolve`] looks up every job, axis, value, metric and unit in a check.
 
 mod constant;
 pub(crate) mod formula;

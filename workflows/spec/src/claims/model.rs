@@ -1,4 +1,4 @@
-//! What a valid claim means.
+//! The types of a valid claim.
 
 use std::fmt;
 
@@ -16,11 +16,11 @@ pub struct Claim {
     pub says: Option<String>,
     /// Where the statement was made.
     pub source: Option<String>,
-    /// The file that the claim stands in, and its line, counted from 1.
+    /// The file of the claim and its line, counted from 1.
     pub place: (String, usize),
     /// What is computed from the results.
     pub check: Option<Check>,
-    /// The value that `check` is compared with; `None` where the check is a comparison.
+    /// The value that `check` is compared with; `None` if the check is a comparison.
     pub claimed: Option<Claimed>,
     /// Comparisons of the claimed numbers with each other, which need no results.
     pub arithmetic: Vec<Check>,
@@ -28,26 +28,26 @@ pub struct Claim {
     pub needs: Vec<String>,
     /// Why the claim is not tested at all.
     pub not_tested: Option<String>,
-    /// How the check is smaller than the published experiment.
+    /// How the check is reduced from the published experiment.
     pub scaled: Option<String>,
     /// Whether the values are computed, not sampled, so that one observation decides the claim.
     pub exact: bool,
-    /// The unit of the checked value; empty for a pure number or where it is not known.
+    /// The unit of the checked value; empty for a pure number or an unknown unit.
     pub unit: String,
 }
 
-/// A formula, or two of them compared.
+/// A formula, or a comparison of two formulas.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
-    /// As it was written.
+    /// The text as written.
     pub text: String,
     /// The formula, or the left side of the comparison.
     pub left: Formula,
-    /// How the sides compare, and the right side.
+    /// The operator and the right side of a comparison.
     pub comparison: Option<(Comparison, Formula)>,
 }
 
-/// How two sides compare.
+/// A comparison operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
     /// `<`
@@ -64,7 +64,7 @@ pub enum Comparison {
     Different,
 }
 
-/// What is computed, once for each replicate.
+/// A value that is computed once for each replicate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Formula {
     /// A number.
@@ -73,7 +73,7 @@ pub enum Formula {
     Cells(CellRef),
     /// Two values and an operator.
     Operation(Operator, Box<Formula>, Box<Formula>),
-    /// A quotient whose scatter is judged on a logarithmic scale.
+    /// A quotient whose scatter is tested on a logarithmic scale.
     Ratio(Box<Formula>, Box<Formula>),
     /// The exponent `k` of the power law `metric = c axis^k`.
     Exponent(CellRef, Axis),
@@ -111,18 +111,18 @@ pub enum Function {
     Max,
     /// The absolute value.
     Abs,
-    /// `round(x, digits)`: to so many decimals, halves away from zero.
+    /// `round(x, digits)`: to `digits` decimals, halves away from zero.
     Round,
     /// The natural logarithm.
     Log,
 }
 
-/// What an exponent or a crossover is taken over.
+/// The axis of an exponent or a crossover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Axis {
     /// An axis of the matrix.
     Matrix(String),
-    /// The part of the metric's name that is written `*`.
+    /// The part of the metric's name at the `*`.
     MetricPart,
 }
 
@@ -131,11 +131,11 @@ pub enum Axis {
 pub struct CellRef {
     /// The job.
     pub job: String,
-    /// The values of axes that select cells; all cells where it is empty.
+    /// The values of axes that select cells; all cells if it is empty.
     pub selected: Vec<Selection>,
-    /// The metric; `*` stands for the part of its name that [`Axis::MetricPart`] means.
+    /// The metric; `*` is the part of its name for [`Axis::MetricPart`].
     pub metric: String,
-    /// Where the job, and the metric, stand in the text, in characters: `(first, length)`.
+    /// The positions of the job and the metric in the text, in characters: `(first, length)`.
     pub(crate) job_at: (usize, usize),
     pub(crate) metric_at: (usize, usize),
 }
@@ -145,7 +145,7 @@ pub struct CellRef {
 pub struct Selection {
     /// The axis.
     pub axis: String,
-    /// The value as it was written.
+    /// The value as written.
     pub value: String,
     pub(crate) axis_at: (usize, usize),
     pub(crate) value_at: (usize, usize),
@@ -155,32 +155,32 @@ pub struct Selection {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Claimed {
-    /// A value with an accepted distance.
+    /// A value with a tolerance.
     Value {
-        /// What was claimed.
+        /// The claimed value.
         value: f64,
-        /// The accepted distance.
+        /// The tolerance.
         tolerance: Tolerance,
     },
-    /// No less than this.
+    /// At least this value.
     AtLeast(f64),
-    /// No more than this.
+    /// At most this value.
     AtMost(f64),
     /// From the first to the second.
     Between(f64, f64),
 }
 
-/// The accepted distance from a claimed value.
+/// The tolerance of a claimed value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tolerance {
-    /// A share of the claimed value.
+    /// A fraction of the claimed value.
     Relative(f64),
     /// In the unit of the value.
     Absolute(f64),
 }
 
-/// What is wrong with a formula, and where: characters from the beginning of the text.
+/// What is wrong with a formula, and its position in characters from the start of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormulaError {
     /// The first character.
@@ -189,12 +189,12 @@ pub struct FormulaError {
     pub length: usize,
     /// What is wrong.
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: Option<String>,
 }
 
 impl Claimed {
-    /// The values that agree with what was claimed: from the first to the second, which may be infinite.
+    /// The values that agree with the claim: from the first to the second, which may be infinite.
     #[must_use]
     pub fn band(&self) -> (f64, f64) {
         match *self {
@@ -213,7 +213,7 @@ impl Claimed {
 }
 
 impl Comparison {
-    /// As it is written.
+    /// Its symbol.
     #[must_use]
     pub fn symbol(self) -> &'static str {
         match self {
@@ -226,7 +226,7 @@ impl Comparison {
         }
     }
 
-    /// Whether it holds for two numbers. Numbers that differ by rounding of the arithmetic alone, a part in 10^9, are equal.
+    /// Whether it is true for two numbers. Numbers that differ only by rounding errors, by up to one part in 10^9, are equal.
     #[must_use]
     pub fn holds(self, left: f64, right: f64) -> bool {
         let near = || (left - right).abs() <= 1e-9 * left.abs().max(right.abs());
@@ -243,7 +243,7 @@ impl Comparison {
 }
 
 impl Selection {
-    /// Whether a matrix value is the one that was written.
+    /// Whether a matrix value matches the written value.
     #[must_use]
     pub fn matches(&self, value: &Value) -> bool {
         let same_number = || Some(value.as_f64()? == self.value.parse::<f64>().ok()?);

@@ -1,6 +1,6 @@
 //! Claimed values with units: `46x`, `370 ms`, `22,089 tokens/s`, `60%`.
 
-/// What a unit written in a claim is in the unit of a metric: `(written, metric's unit, factor)`.
+/// Conversions from a unit in a claim to the unit of a metric: `(written, metric's unit, factor)`.
 const UNITS: &[(&str, &str, f64)] = &[
     ("%", "", 0.01),
     ("x", "", 1.0),
@@ -20,7 +20,7 @@ const UNITS: &[(&str, &str, f64)] = &[
     ("GiB", "B", 1_073_741_824.0),
 ];
 
-/// Splits a quantity into its number and its unit; `None` if it does not begin with a number.
+/// Splits a quantity into its number and its unit; `None` if it does not start with a number.
 pub(super) fn split_quantity(text: &str) -> Option<(f64, &str)> {
     let text = text.trim();
     let end = text
@@ -37,7 +37,7 @@ pub(super) fn split_quantity(text: &str) -> Option<(f64, &str)> {
     number.is_finite().then_some((number, text[end..].trim()))
 }
 
-/// A number in a metric's unit; `Err` with the units that would fit.
+/// A number in a metric's unit; `Err` with the accepted units.
 pub(super) fn convert_unit(number: f64, unit: &str, wanted: &str) -> Result<f64, Vec<String>> {
     if unit.is_empty() || unit == wanted {
         return Ok(number);

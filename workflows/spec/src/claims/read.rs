@@ -15,7 +15,7 @@ use crate::template::Template;
 pub(super) const CLAIM_KEYS: &[&str] =
     &["id", "says", "source", "check", "claimed", "tolerance", "arithmetic", "needs", "not-tested", "scaled", "exact"];
 
-/// The most claims of a file, and comparisons of one claim.
+/// The maximum number of claims of a file, and of comparisons of one claim.
 const MAX_CLAIMS: usize = 1_000;
 const MAX_ARITHMETIC: usize = 100;
 
@@ -25,23 +25,23 @@ const EXAMPLE: &str = "claims: [{id: a, check: \"mean(x[n=2].loss) < mean(x[n=1]
 pub(super) struct DraftClaim {
     pub claim: Claim,
     pub id_span: Span,
-    /// Where the check stands, if there is one.
+    /// The position of the check, if it exists.
     pub check: Option<Place>,
-    /// Where the comparisons of `arithmetic` stand, in order.
+    /// The positions of the comparisons of `arithmetic`, in order.
     pub arithmetic: Vec<Place>,
-    /// The claimed value as it was written: its numbers are not yet in the unit of the check.
+    /// The claimed value as written: its numbers are not yet in the unit of the check.
     pub claimed: Option<DraftClaimed>,
 }
 
-/// A formula's place: where its value stands, and how many characters of it come before the formula.
+/// The position of a formula: that of its value, and the number of characters of the value before the formula.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub span: Span,
-    /// `None` where the text was written in another form than it is read, such as over several lines.
+    /// `None` if the source differs from the parsed text, such as for folded lines.
     pub offset: Option<usize>,
 }
 
-/// A claimed value as it was written.
+/// A claimed value as written.
 pub(super) struct DraftClaimed {
     pub form: Form,
     pub tolerance: Option<(Quantity, Span)>,
@@ -55,7 +55,7 @@ pub(super) enum Form {
     Exponent(Quantity, Axis),
 }
 
-/// A number, its unit as written, and its place.
+/// A number, its unit as written, and its position.
 pub(super) struct Quantity {
     pub number: f64,
     pub unit: String,
@@ -81,7 +81,7 @@ impl Reader<'_> {
         items.iter().take(MAX_CLAIMS).map(|item| Template::compile(self.source, item, self.log)).collect()
     }
 
-    /// Reads a claim whose expressions are filled in.
+    /// Reads a claim whose expressions are evaluated.
     pub(super) fn read_claim(&mut self, node: &Node) -> Option<DraftClaim> {
         let before = self.log.count();
         let entries = self.entries(node, "a claim", "{id: more-states-help, check: ..}");
@@ -135,7 +135,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The text of a key. Reports anything else, and is `None` then.
+    /// The text of a key. For any other value, reports a problem and returns `None`.
     fn read_words(&mut self, node: &Node, key: &str) -> Option<String> {
         let entry = node.get(key)?;
         match entry.value.as_str() {
@@ -179,7 +179,7 @@ impl Reader<'_> {
         items.iter().take(MAX_ARITHMETIC).filter_map(|item| self.read_formula(item, "arithmetic")).unzip()
     }
 
-    /// Reads a formula; what is wrong is reported at its column.
+    /// Reads a formula; reports problems at their columns.
     fn read_formula(&mut self, node: &Node, key: &str) -> Option<(Check, Place)> {
         let Some(text) = node.as_str() else {
             let message = format!("`{key}` takes a formula, not {}", node.describe());
@@ -202,7 +202,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The span of some characters of a formula.
+    /// The span of a part of a formula.
     pub(super) fn span_of(&self, place: Place, (at, length): (usize, usize)) -> Span {
         match place.offset {
             Some(offset) => self.source.within(place.span, offset + at, length),
@@ -311,7 +311,7 @@ impl Reader<'_> {
         Some(Quantity { number, unit: unit.to_owned(), span: node.span })
     }
 
-    /// Reports parts that contradict each other or test nothing.
+    /// Reports keys that contradict each other or test nothing.
     fn check_claim_parts(&mut self, node: &Node, claim: &Claim, claimed: Option<&DraftClaimed>) {
         let span = |key: &str| node.get(key).map_or(node.span, |entry| entry.value.span);
         let written = |key: &str| node.get(key).is_some();
@@ -358,7 +358,7 @@ impl Reader<'_> {
 }
 
 impl DraftClaimed {
-    /// The claimed value, with numbers that `convert` turns into the unit of the check.
+    /// The claimed value, with numbers that `convert` converts into the unit of the check.
     pub fn to_claimed(&self, convert: &mut dyn FnMut(&Quantity) -> f64) -> Claimed {
         match &self.form {
             Form::Value(value) | Form::Exponent(value, _) => {
@@ -385,5 +385,5 @@ impl DraftClaimed {
     }
 }
 
-/// Where each id was given first.
+/// The first position of each id.
 pub(super) type Ids = BTreeMap<String, Span>;

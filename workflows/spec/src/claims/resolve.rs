@@ -14,26 +14,26 @@ use crate::results::metric_kind;
 use crate::scalar::in_address;
 use crate::suggest;
 
-/// What claims can name.
+/// The names that claims can use.
 pub(crate) struct ClaimScope<'a> {
     /// Every job of the file, by name.
     pub jobs: BTreeMap<&'a str, JobView<'a>>,
 }
 
-/// A job as claims see it.
+/// The data of a job that claims use.
 pub(crate) struct JobView<'a> {
     pub kind: &'a str,
-    /// `None` where configs declare metrics, or where the kind is unknown.
+    /// `None` if configs declare metrics, or if the kind is unknown.
     pub metrics: Option<&'static [MetricKind]>,
-    /// The matrix values of its tasks; `None` where results decide them.
+    /// The matrix values of its tasks; `None` if they depend on results.
     pub cells: Option<Vec<&'a BTreeMap<String, Value>>>,
 }
 
-/// The unit of a formula; `None` where it is not known.
+/// The unit of a formula; `None` if it is unknown.
 type Unit = Option<String>;
 
 impl Reader<'_> {
-    /// Reads the claims of a file, whose expressions are filled in.
+    /// Reads the claims of a file after their expressions were evaluated.
     pub fn resolve_claims(&mut self, nodes: &[Node], scope: &ClaimScope<'_>) -> Vec<Claim> {
         let mut ids = Ids::new();
         let mut claims = Vec::new();
@@ -214,7 +214,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports axes and values that no cell of the job has.
+    /// Reports axes and values that do not occur in any cell of the job.
     fn check_selections(&mut self, cells: &CellRef, known: &[&BTreeMap<String, Value>], place: Place) {
         let mut sound = true;
         for Selection { axis, axis_at, .. } in &cells.selected {
@@ -278,7 +278,7 @@ impl Reader<'_> {
         self.check_values(check, place);
     }
 
-    /// Reports numbers that a comparison would give an arbitrary outcome.
+    /// Reports numbers with which a comparison would have an arbitrary outcome.
     fn check_values(&mut self, check: &Check, place: Place) {
         let mut sides = std::iter::once(&check.left).chain(check.comparison.iter().map(|(_, right)| right));
         if sides.any(Formula::has_undefined_part) {
@@ -287,7 +287,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reports a check whose outcome is known before anything is measured.
+    /// Reports a check whose outcome is known before any measurement.
     fn check_can_fail(&mut self, claim: &Claim, place: Place) {
         let Some(check) = &claim.check else { return };
         let ratio_of_one = |formula: &Formula| matches!(formula, Formula::Ratio(a, b) if a == b);
@@ -350,7 +350,7 @@ fn is_greater(comparison: Comparison) -> bool {
     matches!(comparison, Comparison::Greater | Comparison::GreaterOrEqual)
 }
 
-/// Whether a reference means a cell.
+/// Whether a reference selects a cell.
 fn selects(cells: &CellRef, cell: &BTreeMap<String, Value>) -> bool {
     cells.selected.iter().all(|one| cell.get(&one.axis).is_some_and(|value| one.matches(value)))
 }

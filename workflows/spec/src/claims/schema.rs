@@ -1,4 +1,4 @@
-//! The section `claims` as editors know it.
+//! The JSON Schema of the section `claims`, for editors.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! `anyOf` and `oneOf`: which of several schemas was meant, so that the message is about that one.
+//! `anyOf` and `oneOf`: finds the intended branch, so that the message is about that one.
 
 use serde_json::Value;
 
@@ -8,8 +8,8 @@ use crate::node::Data;
 use crate::suggest;
 
 impl<'s> Validator<'s> {
-    /// A value that must satisfy one of several schemas. Telling that it satisfies two of a `oneOf` would help nobody,
-    /// so that both keywords mean the same here.
+    /// A value that must satisfy one of several schemas. An error about satisfying two branches of a `oneOf` would not
+    /// help, so both keywords mean the same here.
     pub(super) fn choice(&mut self, branches: &'s [Value], at: Target<'_>) {
         let is_null = |schema: &&'s Value| schema.get("type").and_then(Value::as_str) == Some("null");
         let all: Vec<&'s Value> = branches.iter().map(|branch| self.followed(branch)).collect();
@@ -42,7 +42,7 @@ impl<'s> Validator<'s> {
         true
     }
 
-    /// Branches that a required property with a constant tells apart: an enum with a tag.
+    /// Branches that a required constant property distinguishes: an enum with a tag.
     fn tagged_choice(&mut self, branches: &[&'s Value], at: Target<'_>) -> bool {
         let Some(tag) = branches
             .first()
@@ -82,7 +82,7 @@ impl<'s> Validator<'s> {
         true
     }
 
-    /// The only tag whose branch has all the keys that were written.
+    /// The only tag whose branch has all keys of the value.
     fn tag_for_keys(&self, branches: &[&'s Value], tag: &str, at: Target<'_>) -> Option<String> {
         let Data::Map(entries) = &at.node.data else { return None };
         let mut fitting = branches.iter().filter(|branch| {
@@ -94,7 +94,7 @@ impl<'s> Validator<'s> {
         fitting.next().is_none().then(|| crate::scalar::in_address(value))
     }
 
-    /// Branches of different types, or without anything to tell them apart.
+    /// Branches of different types, or without a distinguishing property.
     fn free_choice(&mut self, branches: &[&'s Value], at: Target<'_>) {
         let mut attempts = Vec::new();
         for branch in branches {
@@ -105,7 +105,7 @@ impl<'s> Validator<'s> {
             }
             attempts.push((*branch, attempt.found));
         }
-        // The one branch of the value's own type was meant, or else the one that complains least, if one does.
+        // The intended branch is the only one of the value's type, or else the one with the fewest violations, if it is unique.
         let typed =
             attempts.iter().filter(|(branch, _)| branch_type(branch).is_some_and(|name| fits(name, &at.node.data)));
         let mut typed: Vec<_> = typed.collect();
@@ -147,7 +147,7 @@ fn branch_type(branch: &Value) -> Option<&str> {
     branch.get("type").and_then(Value::as_str)
 }
 
-/// A branch in a few words.
+/// A short description of a branch.
 fn form(branch: &Value) -> Option<String> {
     let about = branch.get("description").and_then(Value::as_str).and_then(|text| text.lines().next());
     let keys = branch.get("required").and_then(Value::as_array).map(|keys| {

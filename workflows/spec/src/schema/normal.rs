@@ -1,15 +1,15 @@
-//! Schemas in one form, so that the validator and the editors' schema need not know how they came about.
+//! Converts schemas to one form, so that the validator and the editors' schema do not depend on how they were generated.
 //!
-//! schemars writes a variant that holds a struct as a `$ref` beside `properties` with the tag. Read by the letter, a
+//! schemars writes a variant that contains a struct as a `$ref` next to `properties` with the tag. Read literally, a
 //! struct that refuses unknown keys would then refuse the tag. Here both become one schema with all properties.
 
 use serde_json::{Map, Value};
 
-/// How deep schemas may be nested in one another.
+/// The maximum nesting depth of schemas.
 const MAX_DEPTH: usize = 64;
 
-/// The schema with `$ref` and `allOf` merged into the properties beside them, and with unknown keys refused wherever
-/// it lists properties and says nothing about others: a key that a step does not read is a slip.
+/// The schema with `$ref` and `allOf` merged into the adjacent properties. Unknown keys are refused if it lists
+/// properties and does not mention others: a key that a step does not read is a mistake.
 pub(crate) fn normalized(schema: &Value) -> Value {
     walk(schema, schema, MAX_DEPTH)
 }
@@ -37,7 +37,7 @@ fn walk(root: &Value, schema: &Value, depth: usize) -> Value {
     Value::Object(out)
 }
 
-/// Takes the properties of what stands beside `properties` into them.
+/// Merges the schemas next to `properties` into them.
 fn absorb(root: &Value, out: &mut Map<String, Value>, depth: usize) {
     if out.contains_key("properties")
         && let Some(target) = out.get("$ref").and_then(|target| look_up(root, target))
@@ -61,7 +61,7 @@ fn look_up<'s>(root: &'s Value, target: &Value) -> Option<&'s Value> {
     root.pointer(target.as_str()?.strip_prefix('#')?)
 }
 
-/// Adds what the second schema demands of an object to the first, whose own words win.
+/// Adds the requirements of the second schema for an object to the first, which takes precedence.
 fn merge(out: &mut Map<String, Value>, other: &Value) {
     let Value::Object(other) = other else { return };
     for (key, value) in other {

@@ -1,4 +1,4 @@
-//! Types, listed values, and the bounds of numbers and texts.
+//! Types, enumerations, and the bounds of numbers and texts.
 
 use serde_json::{Map, Value};
 
@@ -8,7 +8,7 @@ use crate::scalar;
 use crate::suggest;
 
 impl<'s> Validator<'s> {
-    /// Whether the value has one of the schema's types; if not, that is reported.
+    /// Whether the value has one of the schema's types; reports it if not.
     pub(super) fn has_type(&mut self, schema: &'s Map<String, Value>, at: Target<'_>) -> bool {
         let types: Vec<&str> = match schema.get("type") {
             Some(Value::String(name)) => vec![name],
@@ -29,7 +29,7 @@ impl<'s> Validator<'s> {
         false
     }
 
-    /// Whether the value is among those listed by `enum` or `const`; if not, that is reported.
+    /// Whether the value is listed by `enum` or `const`; reports it if not.
     pub(super) fn is_listed(&mut self, schema: &'s Map<String, Value>, at: Target<'_>) -> bool {
         let single = schema.get("const").map(std::slice::from_ref);
         let Some(listed) = schema.get("enum").and_then(Value::as_array).map(Vec::as_slice).or(single) else {
@@ -43,7 +43,7 @@ impl<'s> Validator<'s> {
         false
     }
 
-    /// Reports a value that is not among those wanted.
+    /// Reports a value that is not one of the allowed values.
     pub(super) fn not_listed(&mut self, wanted: &[&Value], at: Target<'_>) {
         let texts: Vec<&str> = wanted.iter().filter_map(|value| value.as_str()).collect();
         let shown: Vec<String> =
@@ -87,7 +87,7 @@ impl<'s> Validator<'s> {
             let Some(bound) = schema.get(key).filter(|bound| bound.as_f64().is_some_and(|b| broken(number, b))) else {
                 continue;
             };
-            // schemars writes the bounds of `u32` and the like as numbers with a fraction.
+            // schemars writes the bounds of `u32` and similar types as floating-point numbers.
             let bound = match bound.as_f64() {
                 Some(whole) if whole.fract() == 0.0 && whole.abs() < 1e15 => format!("{whole:.0}"),
                 _ => bound.to_string(),
@@ -98,8 +98,8 @@ impl<'s> Validator<'s> {
     }
 }
 
-/// Whether a value is of a type, in JSON Schema's names. A number with a fraction of zero is no integer here: what
-/// reads the config does not take it for one.
+/// Whether a value has a type, by its JSON Schema name. A float without a fraction is not an integer here: the
+/// deserializer of the config does not accept it as one.
 pub(super) fn fits(name: &str, data: &Data) -> bool {
     match (name, data) {
         ("object", Data::Map(_)) | ("array", Data::List(_)) | (_, Data::Unknown) => true,
@@ -110,7 +110,7 @@ pub(super) fn fits(name: &str, data: &Data) -> bool {
     }
 }
 
-/// Equality of JSON Schema: 1 and 1.0 are the same number.
+/// Equality according to JSON Schema: 1 and 1.0 are the same number.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
@@ -118,13 +118,13 @@ fn same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// Whether a schema is that of an artifact: what a task before this one made.
+/// Whether a schema is that of an artifact: an output of an earlier task.
 fn is_artifact(schema: &Map<String, Value>) -> bool {
     let required = schema.get("required").and_then(Value::as_array);
     required.is_some_and(|required| required.iter().any(|key| key == "$artifact"))
 }
 
-/// A type as messages call it.
+/// A type's name in messages.
 pub(super) fn called(name: &str) -> &str {
     match name {
         "object" => "a mapping",
@@ -146,7 +146,7 @@ pub(super) fn any_of(names: &[String]) -> String {
     }
 }
 
-/// What to do about a value of the wrong type.
+/// A hint for a value of the wrong type.
 fn remedy(types: &[&str], at: Target<'_>) -> Option<String> {
     let wants = |name: &str| types.contains(&name);
     let Data::Scalar(value) = &at.node.data else {
@@ -173,7 +173,7 @@ fn remedy(types: &[&str], at: Target<'_>) -> Option<String> {
     }
 }
 
-/// What to do about a text where something else is wanted.
+/// A hint for a text instead of another type.
 fn text_remedy(text: &str, types: &[&str]) -> Option<String> {
     let wants = |name: &str| types.contains(&name);
     let number = wants("integer") || wants("number");

@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Counts the bytes that are allocated now, and the most at any time.
+/// Counts the bytes that are currently allocated, and the peak.
 struct CountingAllocator;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
@@ -12,7 +12,7 @@ static PEAK: AtomicUsize = AtomicUsize::new(0);
 /// The counters belong to the process, so only one measurement runs at a time.
 static MEASUREMENT: Mutex<()> = Mutex::new(());
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let allocated = ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
@@ -31,8 +31,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Runs `work`; returns its result and the most bytes that were allocated at any time during it, beyond those before. Allocations of
-/// other threads count too, except those of other measurements, which wait.
+/// Runs `work`; returns its result and the peak of allocated bytes during it, relative to the start. Allocations of other threads
+/// count too, except those of other measurements, which wait.
 pub fn measure_peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let _measurement = MEASUREMENT.lock().unwrap_or_else(PoisonError::into_inner);
     let before = ALLOCATED.load(Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! The loop with the clock.
+//! The measurement loop.
 //!
-//! Within one length, every round measures each model once, in an order that the seed shuffles anew: what changes slowly
-//! (a neighbour on the machine, the temperature) then falls on all alike, and no model is always first. A forward that is
-//! short against the resolution of the clock is repeated within a sample.
+//! For each length, every round measures each model once, in a new random order: slow changes (other load on the machine,
+//! the temperature) then affect all models alike, and no model is always first. A forward pass that is short relative to
+//! the resolution of the clock is repeated within a sample.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -13,30 +13,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::{Context, StepError};
 
-/// A sample shall take at least so long, in seconds: thousands of times what reading the clock costs.
+/// The minimum duration of a sample in seconds: thousands of times the cost of reading the clock.
 const SHORTEST: f64 = 200e-6;
-/// The most forwards in a sample.
+/// The maximum number of forward passes in a sample.
 const MOST_REPETITIONS: u32 = 10_000;
 
 /// A model to measure.
 pub struct Subject {
-    /// As the workflow file calls it.
+    /// Its name in the workflow file.
     pub name: String,
-    /// Ready to run.
+    /// The loaded model.
     pub model: Model,
 }
 
-/// How to measure.
+/// The parameters of a measurement.
 pub struct Plan<'a> {
-    /// Lengths in tokens, each measured by itself.
+    /// Lengths in tokens, each measured separately.
     pub lengths: &'a [usize],
-    /// Sequences side by side.
+    /// Sequences per batch.
     pub batch: usize,
-    /// Forwards of each model before the first sample of a length.
+    /// Forward passes of each model before the first sample of a length.
     pub warmup: usize,
     /// Samples of each model and length.
     pub samples: usize,
-    /// Of the order within the rounds, and of the tokens.
+    /// The seed of the order within the rounds, and of the tokens.
     pub seed: u64,
 }
 
@@ -47,13 +47,13 @@ pub struct Series {
     pub model: String,
     /// Tokens in each sequence.
     pub length: usize,
-    /// Sequences side by side.
+    /// Sequences per batch.
     pub batch: usize,
-    /// Forwards in each sample; of several processes, those of the first.
+    /// Forward passes in each sample; with several processes, those of the first.
     pub repetitions: u32,
-    /// Seconds of one forward (a sample's time over its repetitions), in the order of the rounds.
+    /// Seconds of one forward pass (a sample's time over its repetitions), in the order of the rounds.
     pub seconds: Vec<f64>,
-    /// How many of those samples each process made, in their order. Empty: all are of one process.
+    /// The number of samples of each process, in order. Empty if all samples are of one process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<usize>,
 }
@@ -74,7 +74,7 @@ impl Series {
     }
 }
 
-/// Puts what several processes measured together, series by series.
+/// Joins the measurements of several processes, series by series.
 pub fn join(parts: Vec<Vec<Series>>) -> Vec<Series> {
     let mut parts = parts.into_iter();
     let Some(mut all) = parts.next() else { return Vec::new() };
@@ -117,7 +117,7 @@ pub fn measure(subjects: &[Subject], plan: &Plan, context: &mut dyn Context) -> 
     Ok(all)
 }
 
-/// The same random tokens for every model, below the smallest of the vocabularies.
+/// The same random tokens for every model, below the smallest vocabulary.
 fn batches(subjects: &[Subject], plan: &Plan, length: usize, random: &mut Random) -> Result<Vec<Batch>, StepError> {
     let vocabulary = subjects.iter().map(|subject| subject.model.task().vocabulary).min().unwrap_or(1);
     let tokens: Vec<u32> = (0..plan.batch * length).map(|_| random.below(vocabulary) as u32).collect();
@@ -126,7 +126,7 @@ fn batches(subjects: &[Subject], plan: &Plan, length: usize, random: &mut Random
     subjects.iter().map(batch).collect()
 }
 
-/// Runs each model until it is warm, and finds how often a sample must repeat it.
+/// Runs each model until it is warm, and determines the repetitions in a sample.
 fn warm_up(
     subjects: &[Subject],
     batches: &[Batch],
@@ -151,13 +151,13 @@ fn warm_up(
     Ok(all)
 }
 
-/// How often a forward of so many seconds must run for a sample to be long enough.
+/// How often a forward pass of this duration must run for a sample to be long enough.
 fn repetitions(seconds: f64) -> u32 {
     let wanted = (SHORTEST / seconds.max(1e-9)).ceil();
     (wanted as u32).clamp(1, MOST_REPETITIONS)
 }
 
-/// Seconds of so many forwards. Reading the logits belongs to it: on some devices nothing is sure to be computed before.
+/// Seconds of `repetitions` forward passes. Reading the logits is included, since some devices compute lazily.
 fn timed(model: &Model, batch: &Batch, repetitions: u32) -> Result<f64, StepError> {
     let began = Instant::now();
     for _ in 0..repetitions {

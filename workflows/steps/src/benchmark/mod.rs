@@ -1,7 +1,7 @@
-//! `uses: benchmark`: how long models take, told with its uncertainty.
+//! `uses: benchmark`: measures the latency of models, with its uncertainty.
 //!
-//! - [`measure`]: the loop with the clock, interleaving what it compares
-//! - [`report`]: from samples to medians, intervals and comparisons
+//! - [`measure`]: the measurement loop, which interleaves the models
+//! - [`report`]: computes medians, intervals and comparisons from samples
 //! - [`step`]: the step kind
 
 mod measure;

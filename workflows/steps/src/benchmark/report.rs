@@ -1,4 +1,4 @@
-//! From samples to medians, intervals and comparisons.
+//! Computes medians, intervals and comparisons from samples.
 
 use assay_statistics::compare::{compare, compare_paired, correct};
 use assay_statistics::{
@@ -17,18 +17,18 @@ pub struct Latency {
     pub model: String,
     /// Tokens in each sequence.
     pub length: usize,
-    /// Seconds of one forward, the samples of all processes together.
+    /// Seconds of one forward pass, over the samples of all processes.
     pub summary: Summary,
-    /// In how many processes it was measured.
+    /// The number of processes.
     pub processes: usize,
-    /// Of several processes, the mean of their medians with Student's interval over them; of one, its median with the
+    /// With several processes, the mean of their medians with Student's interval; with one, its median with the
     /// bootstrap interval over its samples.
     pub median: Estimate,
-    /// The same of their means.
+    /// The same for the means.
     pub mean: Estimate,
 }
 
-/// One model against the base, at one length.
+/// One model compared with the base, at one length.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Speedup {
     /// The model's name.
@@ -37,31 +37,31 @@ pub struct Speedup {
     pub base: String,
     /// Tokens in each sequence.
     pub length: usize,
-    /// The base's median latency over the model's: above 1 the model is the faster.
+    /// The base's median latency over the model's: above 1, the model is faster.
     pub ratio: Estimate,
-    /// Latencies compared, outliers removed: of several processes their medians in pairs, of one its samples. p-values are
-    /// corrected for everything compared here.
+    /// The comparison of latencies without outliers: with several processes, of their medians in pairs; with one, of its
+    /// samples. p-values are corrected for all comparisons.
     pub comparison: Comparison,
 }
 
-/// How the latency of one model grows with the length.
+/// The growth of one model's latency with the length.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
     /// The model's name.
     pub model: String,
-    /// The k of `latency = c length^k`, by least squares on the logarithms: of several processes the mean of their
-    /// exponents with Student's interval over them, of one with the interval of the slope.
+    /// The k of `latency = c length^k`, by least squares on the logarithms: with several processes, the mean of their
+    /// exponents with Student's interval; with one, with the interval of the slope.
     pub exponent: Estimate,
 }
 
-/// What a benchmark found; the output value `results`.
+/// The results of a benchmark; the output value `results`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// In the order of the measurement.
     pub latencies: Vec<Latency>,
-    /// Against the base, where one was named.
+    /// Comparisons with the base, if one is named.
     pub speedups: Vec<Speedup>,
-    /// Of each model, where several lengths were measured.
+    /// The growth of each model, if several lengths were measured.
     pub growth: Vec<Growth>,
 }
 
@@ -157,7 +157,7 @@ fn growth(all: &[Series]) -> Result<Vec<Growth>, StatisticsError> {
 }
 
 impl Results {
-    /// Reports every figure as a metric, and the main ones as lines of the log.
+    /// Reports every figure as a metric, and the main figures in the log.
     pub fn report(&self, context: &mut dyn Context) {
         for latency in &self.latencies {
             latency.report(context);
@@ -264,7 +264,7 @@ mod tests {
         assert!(fast.comparison.p_corrected.unwrap() > fast.comparison.p.unwrap());
     }
 
-    /// Five processes whose levels differ by far more than the samples within each scatter.
+    /// Five processes whose levels differ by far more than the samples within each process.
     fn spread(model: &str, length: usize, seconds: f64) -> Series {
         let level = |sample: usize| 1.0 + 0.1 * (sample / 5 * 3 % 5) as f64;
         let samples = series(model, length, |sample| seconds * level(sample) + jitter(sample));
@@ -279,7 +279,7 @@ mod tests {
         let (over, within) = (over.unwrap(), within.unwrap());
         assert_eq!((over.latencies[0].processes, within.latencies[0].processes), (5, 1));
         assert!(width(&over) > width(&within), "{} {}", width(&over), width(&within));
-        // What moves both models of a process alike does not hide that one is the slower.
+        // A shift of both models of a process does not hide that one is slower.
         let all = [spread("base", 8, 1e-3), spread("slow", 8, 1.06e-3)];
         let results = analyse(&all, Some("base"), 1).unwrap();
         assert_eq!(results.speedups[0].comparison.verdict, Verdict::Regression);

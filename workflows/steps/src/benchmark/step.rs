@@ -18,9 +18,9 @@ use crate::step::{ArtifactSchema, Step, parse, schema_of};
 /// Measures the latency of models.
 pub struct Benchmark;
 
-/// Fewer samples say too little about the spread.
+/// Fewer samples give a poor estimate of the spread.
 const FEWEST_SAMPLES: usize = 20;
-/// Fewer samples of one process have no median worth the name.
+/// Fewer samples of one process give a poor median.
 const FEWEST_OF_A_PROCESS: usize = 4;
 
 /// What to measure, and how.
@@ -82,10 +82,10 @@ const OUTPUTS: &[OutputKind] = &[
     OutputKind { name: "results", about: "Summaries and comparisons, with their intervals and p-values." },
 ];
 
-/// What the interval of a latency covers.
+/// The statement about the interval of a latency.
 const PROCESSES: &str = "the interval of a single replicate covers the processes that it was measured in (with `processes: 1`, \
     the samples within one), on this machine as it was then.";
-/// What the interval of an exponent covers.
+/// The statement about the interval of an exponent.
 const EXPONENT: &str = "the k of latency = c length^k over the measured lengths; the interval of a single replicate covers its \
     processes (with `processes: 1`, the lengths' scatter around the power law).";
 
@@ -159,7 +159,7 @@ impl Step for Benchmark {
     }
 }
 
-/// The output in which a process that the step started hands over what it measured.
+/// The output with which a process that the step started returns its measurements.
 const SERIES: &str = "series";
 
 /// Measures every model at every length in this process.
@@ -179,7 +179,7 @@ fn measure_here(config: &Config, process: usize, context: &mut dyn Context) -> R
     measure(&subjects, &plan, context)
 }
 
-/// Spreads the samples over processes, one after the other; in this one, where there shall be one or none can be started.
+/// Spreads the samples over processes, one after the other; measures in this process if one is enough or no other can be started.
 fn measure_in_processes(config: &Config, context: &mut dyn Context) -> Result<Vec<Series>, StepError> {
     let share = config.samples.div_ceil(config.processes);
     let mut parts = Vec::with_capacity(config.processes);
@@ -200,7 +200,7 @@ fn measure_in_processes(config: &Config, context: &mut dyn Context) -> Result<Ve
 }
 
 impl Config {
-    /// What the schema cannot say, and its bounds again for configs that do not come from a checked workflow file.
+    /// Checks that the schema cannot express, and its bounds again for configs that do not come from a checked workflow file.
     fn findings(&self) -> Vec<Finding> {
         let mut found = Vec::new();
         let mut add = |path: &[&str], message: String, hint: &str| {

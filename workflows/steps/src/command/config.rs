@@ -1,4 +1,4 @@
-//! What a workflow file says of a program: the block `with:` of `uses: command`.
+//! The config of a program: the block `with:` of `uses: command`.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -7,7 +7,9 @@ use assay_spec::{ArtifactRef, Finding, LOCAL_FILES};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use super::environment::Environment;
 use super::variables::{self, VARIABLES};
+use crate::quiet::Quiet;
 use crate::step::ArtifactSchema;
 
 /// A program, what it is given, and what it leaves.
@@ -15,14 +17,23 @@ use crate::step::ArtifactSchema;
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
     /// The program and its arguments. No shell reads them: `["sh", "-c", "..."]` starts one. `$ASSAY_OUTPUTS` and the other
-    /// variables of a step are replaced in each argument.
-    #[schemars(length(min = 1, max = 4096))]
-    pub run: Vec<Argument>,
+    /// variables of a step are replaced in each argument. With `measures`, several programs can be given by name.
+    pub run: Commands,
+    /// Measures the program like a benchmark: runs it repeatedly, and reports the median of its wall-clock time and of each of its
+    /// metrics with intervals. Several programs run in turns, in random order. Nothing else runs on the machine meanwhile, and
+    /// the cache key contains the machine.
+    #[serde(default)]
+    #[schemars(extend("x-declares" = "measurement"))]
+    pub measures: Measures,
     /// Files and folders of the workflow file's folder that the program needs, such as the script. They are copied into the
     /// folder in which the program starts. Their content is part of the cache key.
     #[serde(default)]
     #[schemars(with = "LocalFilesSchema")]
     pub files: Files,
+    /// The environment in which the program finds `python` and its packages: `{python: .venv/bin/python}` or `{uv: uv.lock}`. Without
+    /// it, the program sees the environment of the worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<Environment>,
     /// Artifacts of earlier jobs: the program finds `NAME` at `$ASSAY_INPUTS/NAME`. They are read-only.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, ArtifactSchema>")]
@@ -44,6 +55,72 @@ pub(super) struct Config {
     #[serde(default)]
     #[schemars(extend("x-declares" = "outputs"))]
     pub outputs: BTreeMap<String, OutputFile>,
+}
+
+/// One program, or several that are measured in turns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)] // The schema is what checks what a person wrote, and its messages are ours.
+pub(super) enum Commands {
+    /// A program and its arguments.
+    One(#[schemars(length(min = 1, max = 4096))] Vec<Argument>),
+    /// Programs and their arguments, by name.
+    Several(BTreeMap<String, Vec<Argument>>),
+}
+
+impl Commands {
+    /// Each program with its name; one alone has none.
+    pub fn named(&self) -> Vec<(Option<&str>, &[Argument])> {
+        match self {
+            Commands::One(arguments) => vec![(None, arguments)],
+            Commands::Several(programs) => {
+                programs.iter().map(|(name, arguments)| (Some(name.as_str()), arguments.as_slice())).collect()
+            }
+        }
+    }
+}
+
+/// Whether and how a program is measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)] // The schema is what checks what a person wrote, and its messages are ours.
+pub(super) enum Measures {
+    /// `true` measures with the defaults.
+    Switch(bool),
+    /// Measures with these options.
+    Options(Measurement),
+}
+
+impl Default for Measures {
+    fn default() -> Self {
+        Measures::Switch(false)
+    }
+}
+
+/// The fewest samples whose range covers the median with a probability of 95 %: 1 - 2 (1/2)^6 = 0.97.
+const FEWEST_SAMPLES: u32 = 6;
+
+/// How a program is measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Measurement {
+    /// Runs of each program that count.
+    #[schemars(range(min = 6, max = 100_000))]
+    pub samples: u32,
+    /// Runs of each program before these.
+    #[schemars(range(max = 1000))]
+    pub warmup: u32,
+    /// The program, of several, that the others are compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compare: Option<String>,
+    /// What becomes of the result if other programs keep processors busy before, during or after the measurement.
+    pub quiet: Quiet,
+    /// Seed of the order within the rounds and of the bootstrap.
+    pub seed: u64,
+}
+
+impl Default for Measurement {
+    fn default() -> Self {
+        Measurement { samples: 20, warmup: 1, compare: None, quiet: Quiet::default(), seed: 0 }
+    }
 }
 
 /// The files that a program needs: paths as a workflow file lists them, or their content once they are in the store.
@@ -166,7 +243,7 @@ impl JsonSchema for LocalFilesSchema {
 }
 
 impl Config {
-    /// What the schema cannot say.
+    /// Checks that the schema cannot express.
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut report = |path: &[&str], message: String, hint: &str| {
@@ -174,18 +251,26 @@ impl Config {
             findings.push(Finding { path, message, hint: Some(hint.into()) });
         };
         let known = VARIABLES.map(|variable| format!("${variable}")).join(", ");
-        for (index, Argument(text)) in self.run.iter().enumerate() {
-            if text.contains('\0') {
-                report(&["run", &index.to_string()], "an argument cannot contain a zero byte".into(), "remove it");
+        for (name, arguments) in self.run.named() {
+            let place =
+                |index: &str| ["run"].into_iter().chain(name).chain([index]).map(str::to_owned).collect::<Vec<_>>();
+            for (index, Argument(text)) in arguments.iter().enumerate() {
+                let place = place(&index.to_string());
+                let place: Vec<&str> = place.iter().map(String::as_str).collect();
+                if text.contains('\0') {
+                    report(&place, "an argument cannot contain a zero byte".into(), "remove it");
+                }
+                for unknown in variables::unknown_names(text) {
+                    report(&place, format!("there is no variable `${unknown}`"), &format!("a step has {known}"));
+                }
             }
-            for unknown in variables::unknown_names(text) {
-                let message = format!("there is no variable `${unknown}`");
-                report(&["run", &index.to_string()], message, &format!("a step has {known}"));
+            if arguments.first().is_none_or(|program| program.0.is_empty()) {
+                let place = place("0");
+                let place: Vec<&str> = place.iter().map(String::as_str).collect();
+                report(&place, "the name of the program is empty".into(), "write `[\"python\", \"train.py\"]`");
             }
         }
-        if self.run.first().is_some_and(|program| program.0.is_empty()) {
-            report(&["run", "0"], "the name of the program is empty".into(), "write `[\"python\", \"train.py\"]`");
-        }
+        self.report_measurement(&mut report);
         for (name, Argument(value)) in &self.env {
             if name.starts_with("ASSAY_") {
                 report(
@@ -214,7 +299,58 @@ impl Config {
     }
 }
 
-/// Whether a text names a file in a folder, and nothing below or above it.
+/// What the schema cannot say of a list `run` of several programs.
+pub(super) const SEVERAL_UNMEASURED: &str = "`run` has several programs, which only `measures: true` runs";
+
+impl Config {
+    /// How the program is measured, if it is.
+    pub fn measurement(&self) -> Option<Measurement> {
+        match &self.measures {
+            Measures::Switch(false) => None,
+            Measures::Switch(true) => Some(Measurement::default()),
+            Measures::Options(measurement) => Some(measurement.clone()),
+        }
+    }
+
+    /// What is wrong with a measurement, or with several programs without one.
+    fn report_measurement(&self, report: &mut dyn FnMut(&[&str], String, &str)) {
+        let measurement = self.measurement();
+        if let Commands::Several(programs) = &self.run {
+            if programs.is_empty() {
+                report(&["run"], "`run` has no program".into(), "name at least one");
+            }
+            if measurement.is_none() {
+                report(&["run"], SEVERAL_UNMEASURED.into(), "add `measures: true`, or make a job for each program");
+            }
+            for name in programs.keys().filter(|name| name.contains('/') || !is_metric_name(name)) {
+                let hint = "the name is part of the names of metrics: use letters, digits and `_ - .`";
+                report(&["run", name], format!("`{name}` cannot name a program"), hint);
+            }
+            if !self.outputs.is_empty() {
+                let hint = "leave the outputs out, or make a job for each program";
+                report(&["outputs"], "several programs would write the same outputs".into(), hint);
+            }
+        }
+        let Some(measurement) = measurement else { return };
+        if measurement.samples < FEWEST_SAMPLES {
+            let message = format!("{} samples are fewer than {FEWEST_SAMPLES}", measurement.samples);
+            report(&["measures", "samples"], message, "give 6 or more: fewer have no interval of their median");
+        }
+        if let Some(base) = &measurement.compare {
+            let named = self.run.named();
+            let names: Vec<&str> = named.iter().filter_map(|(name, _)| *name).collect();
+            if !names.contains(&base.as_str()) {
+                let hint = match names.as_slice() {
+                    [] => "give several programs by name: `run: {a: [..], b: [..]}`".to_owned(),
+                    names => format!("give one of {}", names.join(", ")),
+                };
+                report(&["measures", "compare"], format!("`{base}` is not one of the programs of `run`"), &hint);
+            }
+        }
+    }
+}
+
+/// Whether a text is a plain file name without separators.
 fn is_plain_name(name: &str) -> bool {
     !name.contains('\0') && Path::new(name).components().eq([Component::Normal(name.as_ref())])
 }
@@ -225,7 +361,7 @@ pub(super) fn is_inside(path: &Path) -> bool {
     parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// A text as the name of a metric: other characters become `_`, and a text that is not a name is cut off after 80 characters.
+/// Converts a text into a metric name: invalid characters become `_`, and a text that is not a valid name is truncated to 80 characters.
 pub(super) fn to_metric_name(text: &str) -> String {
     if is_metric_name(text) {
         return text.to_owned();
@@ -235,7 +371,7 @@ pub(super) fn to_metric_name(text: &str) -> String {
     if name.is_empty() { "_".to_owned() } else { name }
 }
 
-/// Whether a text can name a metric.
+/// Whether a text is a valid metric name.
 pub(super) fn is_metric_name(name: &str) -> bool {
     let fits = (1..=250).contains(&name.len());
     fits && name

@@ -1,4 +1,4 @@
-//! The event files of TensorBoard that a program writes below its folder of outputs, read as metrics.
+//! Reads the event files of TensorBoard that a program writes below its folder of outputs as metrics.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,16 +11,16 @@ use super::metrics::Point;
 use crate::context::StepError;
 use crate::event_file::EventReader;
 
-/// How often new files are looked for.
+/// How often new files are searched.
 const LOOK: Duration = Duration::from_millis(500);
-/// How deep folders are searched.
+/// The maximum depth of the search.
 const DEPTH: usize = 8;
-/// How many entries of folders are looked at.
+/// The maximum number of folder entries that are visited.
 const ENTRIES: usize = 10_000;
-/// The most bytes that are read of a file at once.
+/// The maximum number of bytes that are read of a file at once.
 const READ_AT_ONCE: u64 = 4 << 20;
 
-/// A file that the program writes.
+/// A file written by the program.
 struct EventFile {
     file: File,
     reader: EventReader,
@@ -34,15 +34,15 @@ pub(super) struct EventFiles {
 }
 
 impl EventFiles {
-    /// Those below a folder.
+    /// The event files below a folder.
     pub fn new(folder: &Path) -> Self {
         EventFiles { folder: folder.to_owned(), files: BTreeMap::new(), next_look: Instant::now() }
     }
 
-    /// Adds the points that were completed since the last call. `ended`: the program has ended, so that everything is read.
+    /// Appends the points that were completed since the last call. `ended`: the program has ended, so everything is read.
     ///
     /// # Errors
-    /// [`StepError::Failed`] with the name of a file that is damaged or cannot be read. The points before it were added.
+    /// [`StepError::Failed`] with the name of a file that is damaged or cannot be read. Earlier points were appended.
     pub fn read_points(&mut self, ended: bool, points: &mut Vec<Point>) -> Result<(), StepError> {
         if !ended && Instant::now() < self.next_look {
             return Ok(());
@@ -101,7 +101,7 @@ fn metric_name(file: &Path, tag: &str) -> String {
     to_metric_name(&if folder.is_empty() { tag.to_owned() } else { format!("{folder}/{tag}") })
 }
 
-/// Adds the regular files whose names are those of event files. Links are not followed: they may lead anywhere.
+/// Adds the regular files whose names are those of event files. Links are not followed, since they may lead anywhere.
 fn find_files(folder: &Path, depth: usize, left: &mut usize, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {

@@ -1,4 +1,4 @@
-//! The folders and files that a program finds: where it starts, its inputs, its outputs, its metrics.
+//! The folders and files of a program: its working folder, inputs, outputs and metrics.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use super::config::{Config, Files, is_inside};
 use crate::context::{Context, StepError};
 
-/// What a program finds. All paths are absolute, and all but `resume` lie in the attempt's work folder.
+/// The folders of a program. All paths are absolute, and all except `resume` are in the attempt's work folder.
 pub(super) struct Folders {
-    /// Where the program starts: it holds the files of `files:`.
+    /// The working folder: it contains the files of `files:`.
     pub start: PathBuf,
-    /// Holds a link for each input.
+    /// Contains a link for each input.
     pub inputs: PathBuf,
-    /// Empty; outputs are collected from here.
+    /// Empty at the start; outputs are collected from here.
     pub outputs: PathBuf,
-    /// Survives attempts: for what lets the next attempt resume.
+    /// Survives attempts: for state from which the next attempt resumes.
     pub resume: PathBuf,
     /// An empty file, to which the program appends metrics.
     pub metrics: PathBuf,
@@ -26,17 +26,21 @@ pub(super) struct Folders {
 }
 
 impl Folders {
-    /// Makes the folders of one attempt and puts the files and links there.
+    /// Creates the folders of one run in `work` and puts the files and links there. Without `resume`, that folder is also in `work`.
     ///
     /// # Errors
     /// If something cannot be written, or an input was not provided.
-    pub fn prepare(config: &Config, context: &dyn Context) -> Result<Folders, StepError> {
-        let work = context.workdir();
+    pub fn prepare(
+        config: &Config,
+        work: PathBuf,
+        resume: Option<PathBuf>,
+        context: &dyn Context,
+    ) -> Result<Folders, StepError> {
         let folders = Folders {
             start: work.join("start"),
             inputs: work.join("inputs"),
             outputs: work.join("outputs"),
-            resume: context.resume_dir().unwrap_or_else(|| work.join("resume")),
+            resume: resume.unwrap_or_else(|| work.join("resume")),
             metrics: work.join("metrics.jsonl"),
             params: work.join("params.json"),
         };
@@ -68,8 +72,8 @@ impl Folders {
     }
 }
 
-/// Copies a file into a folder that may not exist yet. A script or program stays executable: the store keeps contents, and no
-/// permissions.
+/// Copies a file into a folder that may not exist yet. A script or program stays executable, since the store keeps contents
+/// but no permissions.
 fn copy_file(from: &Path, to: &Path) -> Result<(), StepError> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder).map_err(|error| cannot("create", folder, &error))?;
@@ -79,7 +83,7 @@ fn copy_file(from: &Path, to: &Path) -> Result<(), StepError> {
     fs::set_permissions(to, fs::Permissions::from_mode(mode)).map_err(|error| cannot("write", to, &error))
 }
 
-/// Whether a file starts like a script (`#!`) or an ELF program.
+/// Whether a file starts like a script (`#!`) or is an ELF program.
 fn is_executable(file: &Path) -> bool {
     let mut start = [0; 4];
     let read = fs::File::open(file).and_then(|mut file| file.read(&mut start)).unwrap_or(0);

@@ -11,7 +11,7 @@ use crate::context::StepError;
 
 /// The longest line of the metrics file, in bytes.
 const LONGEST_LINE: usize = 1 << 20;
-/// The most bytes that are read at once, so that a program that writes fast does not hold up what else is looked at.
+/// The maximum number of bytes that are read at once, so that a program that writes fast does not delay other checks.
 const READ_AT_ONCE: u64 = 1 << 20;
 
 /// One value of one metric.
@@ -26,9 +26,9 @@ pub(super) struct Point {
 /// Reads the metrics file while the program appends to it.
 pub(super) struct MetricsFile {
     file: File,
-    /// What was read of a line that is not complete yet.
+    /// The bytes of an incomplete line.
     rest: Vec<u8>,
-    /// How many lines were read.
+    /// The number of lines read.
     lines: u64,
 }
 
@@ -37,11 +37,11 @@ impl MetricsFile {
         MetricsFile { file, rest: Vec::new(), lines: 0 }
     }
 
-    /// Adds the points of the lines that were completed since the last call. `ended`: the program has ended, so that a last line
+    /// Appends the points of the lines that were completed since the last call. `ended`: the program has ended, so the last line
     /// needs no line break, and everything is read.
     ///
     /// # Errors
-    /// [`StepError::Failed`] with the number of a line that is no metric. The points of the lines before it were added.
+    /// [`StepError::Failed`] with the number of an invalid line. The points of earlier lines were appended.
     pub fn read_points(&mut self, ended: bool, points: &mut Vec<Point>) -> Result<(), StepError> {
         loop {
             let cannot = |error| StepError::failed(format!("cannot read the file of metrics: {error}"));
@@ -88,7 +88,7 @@ fn parse_line(line: &[u8]) -> Result<Vec<Point>, String> {
         return Ok(Vec::new());
     }
     let parsed: Result<Value, _> = serde_json::from_str(text).or_else(|error| {
-        // Python's `json` writes `NaN` and `Infinity`, which JSON does not have.
+        // Python's `json` writes `NaN` and `Infinity`, which JSON does not allow.
         serde_json::from_str(&quote_non_finite(text)).map_err(|_| error)
     });
     let Value::Object(fields) = parsed.map_err(|error| format!("it is not JSON ({error})"))? else {
@@ -110,7 +110,7 @@ fn parse_line(line: &[u8]) -> Result<Vec<Point>, String> {
     points.collect()
 }
 
-/// A number of steps; programs that compute with floats write `10.0`.
+/// A step number; programs that compute with floats write `10.0`.
 fn whole_number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| {
         let value = value.as_f64().filter(|value| value.fract() == 0.0 && (0.0..9e15).contains(value))?;
@@ -118,7 +118,7 @@ fn whole_number(value: &Value) -> Option<u64> {
     })
 }
 
-/// A number as a metric has it: truth values count as 0 and 1, and texts stand for what JSON does not have.
+/// The value of a metric: booleans count as 0 and 1, and texts represent values that JSON lacks.
 pub(super) fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
@@ -137,7 +137,7 @@ fn non_finite(text: &str) -> Option<f64> {
     }
 }
 
-/// Puts quotes around `NaN`, `Infinity` and `-Infinity` outside of texts.
+/// Quotes `NaN`, `Infinity` and `-Infinity` outside of texts.
 fn quote_non_finite(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 8);
     let (mut rest, mut inside) = (text, false);
@@ -171,8 +171,8 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// The points in a line of standard output: `loss=0.5` for each metric in `declared`, at the step that `step=10` of the same
-/// line names. Punctuation around a word does not matter.
+/// The points in a line of standard output: `loss=0.5` for each metric in `declared`, at the step from `step=10` in the same
+/// line. Punctuation around a word is ignored.
 pub(super) fn points_in_output<T>(line: &str, declared: &BTreeMap<String, T>) -> Vec<Point> {
     let words = line.split([' ', '\t', ',', ';', '|']);
     let pairs: Vec<(&str, &str)> =

@@ -1,12 +1,16 @@
 //! `uses: command`: any program as a step.
 //!
-//! [`step`] reads the config and runs one attempt. [`folders`] prepares the folders that the program sees, [`variables`] the
-//! environment, and [`program`] starts it and waits for it. Metrics come from [`metrics`] (a file of JSON lines and
-//! `NAME=VALUE` on standard output), [`events`] (event files of TensorBoard) and [`tracking`] (what the program logs with MLflow).
+//! [`step`] reads the config and runs one attempt: [`execution`] runs the program once, [`measured`] many times. [`environment`] finds
+//! its interpreter, [`folders`] creates its folders, [`variables`] its environment variables, and [`program`] starts it and waits for it.
+//! Metrics come from [`metrics`] (a file of JSON lines and `NAME=VALUE` on standard output), [`events`] (event files of TensorBoard) and
+//! [`tracking`] (MLflow).
 
 mod config;
+mod environment;
 mod events;
+mod execution;
 mod folders;
+mod measured;
 mod metrics;
 mod program;
 mod step;

@@ -1,4 +1,4 @@
-//! Starts a program and waits for it: its output goes to the log, and it is asked to stop when the attempt is cancelled.
+//! Starts a program and waits for it: its output is logged, and it is asked to stop when the attempt is cancelled.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read};
@@ -7,23 +7,26 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
 use super::survivors::{any_process, kill_survivors, terminate_processes};
 use crate::context::StepError;
 
-/// How often the metrics file and the cancellation are looked at.
+/// The interval at which the metrics file and the cancellation are checked.
 const POLL: Duration = Duration::from_millis(20);
-/// How long a program may take to end after SIGTERM. The worker kills the executor after a second.
+/// How long a program may take to exit after SIGTERM. The worker kills the executor after a second.
 const GRACE: Duration = Duration::from_millis(700);
 /// How long output is still read after the program has ended.
 const LAST_OUTPUT: Duration = Duration::from_secs(3);
 /// The longest line of output that is kept whole, in bytes.
 const LONGEST_LINE: u64 = 16 * 1024;
-/// Lines in flight between the readers and the log.
+/// The capacity of the queue of lines between the readers and the log.
 const LINES_IN_FLIGHT: usize = 256;
-/// How many last lines a failure shows.
+/// The number of last lines in a failure.
 const LAST_LINES: usize = 10;
 
-/// Which of its two streams a program wrote to.
+/// The stream to which a program wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stream {
     Stdout,
@@ -36,15 +39,20 @@ pub(super) type Line = (Stream, String);
 /// How a program ended.
 pub(super) struct ProgramEnd {
     pub status: ExitStatus,
+    /// Wall-clock time from its start to its end.
+    pub duration: Duration,
     /// Its last lines on standard error, or on standard output if it wrote nothing there.
     pub last_lines: VecDeque<String>,
-    /// Processes that it had left running.
+    /// The number of processes that it left running.
     pub survivors: usize,
 }
 
-/// A program that runs.
+/// A running program.
 pub(super) struct Program<'a> {
     child: Child,
+    started: Instant,
+    /// Gets the moment at which the program ended.
+    ended: Receiver<Instant>,
     lines: Receiver<Line>,
     outputs: &'a Path,
     /// The time between SIGTERM and SIGKILL.
@@ -55,7 +63,7 @@ pub(super) struct Program<'a> {
     last_stderr: VecDeque<String>,
 }
 
-/// What is asked while the program runs.
+/// Callbacks while the program runs.
 pub(super) trait Observer {
     /// A line of output.
     fn on_line(&mut self, line: &Line) -> Result<(), StepError>;
@@ -70,24 +78,29 @@ impl<'a> Program<'a> {
     /// Starts the command. `outputs` is the value of its variable `ASSAY_OUTPUTS`.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn start(command: &mut Command, outputs: &'a Path) -> io::Result<Program<'a>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let started = Instant::now();
         let mut child = command.spawn()?;
+        let (end_sender, ended) = sync_channel(1);
         let (sender, lines) = sync_channel(LINES_IN_FLIGHT);
         let stdout = child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>);
         let stderr = child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn Read + Send>);
         for (stream, pipe) in [(Stream::Stdout, stdout), (Stream::Stderr, stderr)] {
             let (sender, Some(pipe)) = (sender.clone(), pipe) else { continue };
-            let started = std::thread::Builder::new().spawn(move || read_lines(pipe, stream, &sender));
-            if let Err(error) = started {
-                let _ = child.kill();
-                let _ = child.wait();
-                return Err(error);
-            }
+            spawn_beside(&mut child, move || read_lines(pipe, stream, &sender))?;
         }
+        let pid = Pid::from_child(&child);
+        spawn_beside(&mut child, move || {
+            // The process stays a zombie, so that `Child` can still wait for it.
+            let _ = retry_on_intr(|| waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT));
+            let _ = end_sender.send(Instant::now());
+        })?;
         Ok(Program {
             child,
+            started,
+            ended,
             lines,
             outputs,
             grace: GRACE,
@@ -97,39 +110,38 @@ impl<'a> Program<'a> {
         })
     }
 
-    /// Waits until the program has ended and everything that it printed was observed. Whatever it left running is killed.
+    /// Waits until the program has exited and all of its output was observed. Processes that it left running are killed.
     ///
     /// # Errors
-    /// What the observer returned; the program is stopped then: by SIGTERM if the attempt was cancelled, otherwise at once.
+    /// The error of the observer; the program is then stopped: with SIGTERM if the attempt was cancelled, otherwise immediately.
     pub fn wait(mut self, observer: &mut dyn Observer) -> Result<ProgramEnd, StepError> {
-        let status = match self.wait_for_exit(observer) {
-            Ok(status) => status,
+        let (status, duration) = match self.wait_for_exit(observer) {
+            Ok(end) => end,
             Err(error) => {
                 self.stop(error == StepError::Cancelled);
                 return Err(error);
             }
         };
-        // The readers end when nobody holds the other end of the pipes any more. A process that is not found may hold it for ever.
+        // The readers end when no process holds the other end of the pipes. A process that is not found may hold it for ever.
         let survivors = kill_survivors(self.outputs);
         self.pass_on_lines(Instant::now() + self.last_output, observer)?;
         observer.on_poll()?;
         let last = if self.last_stderr.is_empty() { &mut self.last_stdout } else { &mut self.last_stderr };
-        Ok(ProgramEnd { status, last_lines: std::mem::take(last), survivors })
+        Ok(ProgramEnd { status, duration, last_lines: std::mem::take(last), survivors })
     }
 
-    fn wait_for_exit(&mut self, observer: &mut dyn Observer) -> Result<ExitStatus, StepError> {
+    fn wait_for_exit(&mut self, observer: &mut dyn Observer) -> Result<(ExitStatus, Duration), StepError> {
         loop {
             let next_poll = Instant::now() + POLL;
+            // It returns early when both streams have ended, which most often means that the program has ended.
             self.pass_on_lines(next_poll, observer)?;
             observer.on_poll()?;
-            let ended = self.child.try_wait();
-            if let Some(status) =
-                ended.map_err(|error| StepError::failed(format!("cannot wait for the program: {error}")))?
-            {
-                return Ok(status);
+            if let Ok(ended) = self.ended.recv_timeout(next_poll.saturating_duration_since(Instant::now())) {
+                let status = self.child.wait();
+                let status =
+                    status.map_err(|error| StepError::failed(format!("cannot wait for the program: {error}")))?;
+                return Ok((status, ended.saturating_duration_since(self.started)));
             }
-            // When both streams have ended, `pass_on_lines` returns at once.
-            std::thread::sleep(next_poll.saturating_duration_since(Instant::now()));
         }
     }
 
@@ -166,19 +178,19 @@ impl<'a> Program<'a> {
         observer.on_line(line)
     }
 
-    /// Whether the program or anything that it started still runs.
+    /// Whether the program or any process that it started is still running.
     fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None)) || any_process(self.outputs)
     }
 
-    /// Ends the program and everything that it started.
+    /// Ends the program and all processes that it started.
     fn stop(&mut self, gently: bool) {
         let deadline = Instant::now() + self.grace;
         if gently {
-            // Not only the program itself: a shell does not pass the signal on to what it started.
+            // Not only the program itself: a shell does not forward the signal to its children.
             terminate_processes(self.outputs);
             while time_left(deadline).is_some() && self.is_running() {
-                // A program that waits for its output to be read would not end.
+                // A program that waits for its output to be read would not exit.
                 self.discard_lines(deadline.min(Instant::now() + POLL));
             }
         }
@@ -196,12 +208,22 @@ impl Drop for Program<'_> {
     }
 }
 
+/// Starts a thread that serves a program. If that fails, the program is killed.
+fn spawn_beside(child: &mut Child, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let spawned = std::thread::Builder::new().spawn(work);
+    if spawned.is_err() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    spawned.map(drop)
+}
+
 /// The time until the deadline; `None` once it has passed.
 fn time_left(deadline: Instant) -> Option<Duration> {
     Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
 }
 
-/// Sends the lines of a stream until it ends or nobody listens any more. Of a longer line, the rest follows as further lines.
+/// Sends the lines of a stream until it ends or the receiver is gone. Of a longer line, the rest follows as further lines.
 fn read_lines(pipe: impl Read, stream: Stream, lines: &SyncSender<Line>) {
     let mut pipe = BufReader::new(pipe);
     let mut line = Vec::new();
@@ -211,7 +233,7 @@ fn read_lines(pipe: impl Read, stream: Stream, lines: &SyncSender<Line>) {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
-        // A progress bar writes over its line; what is left to see is what it wrote last.
+        // A progress bar overwrites its line; only the last content remains visible.
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end_matches(['\n', '\r']);
         let shown = text.rsplit('\r').next().unwrap_or(text);
@@ -253,7 +275,7 @@ mod tests {
         Program::start(&mut command, outputs.path()).unwrap()
     }
 
-    /// Cancels the program as soon as the file is there.
+    /// Cancels the program as soon as the file exists.
     fn cancel_at(program: Program<'_>, file: &Path) -> StepError {
         let mut on_poll = |_| if file.exists() { Err(StepError::Cancelled) } else { Ok(()) };
         let ended = program.wait(&mut Watch { lines: 0, on_line: &mut |_| Ok(()), on_poll: &mut on_poll });
@@ -263,7 +285,7 @@ mod tests {
     #[test]
     fn a_program_that_prints_without_pause_is_still_polled() {
         let folder = tempfile::tempdir().unwrap();
-        // The observer is slower than the program, so that a line is always queued. The poll is due after about 20 lines.
+        // The observer is slower than the program, so a line is always queued. The poll is due after about 20 lines.
         let mut on_line = |lines| {
             std::thread::sleep(Duration::from_millis(1));
             if lines < 3000 { Ok(()) } else { Err(StepError::failed("it is never polled")) }
@@ -307,7 +329,7 @@ mod tests {
         let (ready, state) = (folder.path().join("ready"), folder.path().join("state"));
         let own = r#"trap 'echo saved > "$ASSAY_OUTPUTS/state"; exit 1' TERM
             touch $ASSAY_OUTPUTS/ready; while :; do sleep 0.02; done"#;
-        // The second script runs below a shell, which does not pass signals on.
+        // The second script runs below a shell, which does not forward signals.
         for script in [own.to_owned(), format!("sh -c '{}'; true", own.replace('\'', "\""))] {
             let mut program = start_script(&script, &folder);
             program.grace = LONG;

@@ -1,23 +1,17 @@
-//! The step kind `command`: runs one attempt of a program and collects what it left.
+//! The step kind `command`: runs one attempt of a program and collects its outputs.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::Command;
 
-use assay_spec::{Finding, StepKind};
+use assay_spec::{Better, Finding, MetricKind, StepKind};
 use serde_json::Value;
 
-use super::config::{Config, Metric, OutputFile};
-use super::events::EventFiles;
+use super::config::{Commands, Config, OutputFile, SEVERAL_UNMEASURED};
+use super::execution::{MetricSink, run_program};
 use super::folders::Folders;
-use super::metrics::{MetricsFile, Point, points_in_output};
-use super::program::{Line, Observer, Program, ProgramEnd, Stream};
-use super::tracking::Tracking;
-use super::variables;
+use super::measured::measure_programs;
 use crate::context::{Context, StepError};
+use crate::quiet::DISTURBED;
 use crate::step::{Step, parse, schema_of};
 
 /// The largest JSON file that becomes a plain value, in bytes.
@@ -26,16 +20,50 @@ const LARGEST_VALUE: u64 = 1 << 20;
 /// Runs a program.
 pub struct RunCommand;
 
+/// What the interval of a time covers.
+const RUNS: &str = "the interval of a single replicate covers the runs of the program that were measured, on this machine as it was then.";
+
+/// The metrics of a measured program. The other metrics of a config are its own.
+const METRICS: &[MetricKind] = &[
+    MetricKind { headline: Some("time"), covers: RUNS, ..metric("time/median", "s", Better::Lower) },
+    metric("time/median_low", "s", Better::Neither),
+    metric("time/median_high", "s", Better::Neither),
+    metric("time/mean", "s", Better::Lower),
+    metric("time/mean_low", "s", Better::Neither),
+    metric("time/mean_high", "s", Better::Neither),
+    metric("time/outliers", "", Better::Neither),
+    metric("time/samples", "", Better::Neither),
+    metric("time/run", "s", Better::Neither),
+    MetricKind { headline: Some("time"), covers: RUNS, ..metric("time/*/median", "s", Better::Lower) },
+    metric("time/*/median_low", "s", Better::Neither),
+    metric("time/*/median_high", "s", Better::Neither),
+    metric("time/*/mean", "s", Better::Lower),
+    metric("time/*/mean_low", "s", Better::Neither),
+    metric("time/*/mean_high", "s", Better::Neither),
+    metric("time/*/outliers", "", Better::Neither),
+    metric("time/*/samples", "", Better::Neither),
+    metric("time/*/run", "s", Better::Neither),
+    metric("speedup/*/ratio", "", Better::Higher),
+    metric("speedup/*/low", "", Better::Neither),
+    metric("speedup/*/high", "", Better::Neither),
+    metric("speedup/*/p", "", Better::Neither),
+    DISTURBED,
+];
+
+const fn metric(name: &'static str, unit: &'static str, better: Better) -> MetricKind {
+    MetricKind { name, unit, better, headline: None, covers: "" }
+}
+
 impl Step for RunCommand {
     fn kind(&self) -> StepKind {
         StepKind {
             name: "command",
             version: 1,
-            measures: false,
+            measures: false, // Only where the config says so.
             about: "Runs a program: a training script, a benchmark, anything that can be started.",
             schema: schema_of::<Config>(),
             outputs: &[],
-            metrics: &[],
+            metrics: METRICS,
             check,
         }
     }
@@ -45,196 +73,24 @@ impl Step for RunCommand {
         if let Some(finding) = config.findings().into_iter().next() {
             return Err(StepError::Failed { message: finding.message, hint: finding.hint });
         }
-        let folders = Folders::prepare(&config, context)?;
-        let values = variables::values(&folders, context);
-        let argv: Vec<String> = config.run.iter().map(|argument| variables::expand(&argument.0, &values)).collect();
-        let tracking = start_tracking(&config, &folders, context);
-        let mut command = command(&argv, &config, &folders, context, values, tracking.as_ref());
-        let metrics =
-            File::open(&folders.metrics).map_err(|error| StepError::failed(format!("cannot read metrics: {error}")))?;
-        let mut watch = Watch {
-            context,
-            declared: &config.metrics,
-            file: MetricsFile::new(metrics),
-            events: EventFiles::new(&folders.outputs),
-            tracking,
-            last: BTreeMap::new(),
+        let interpreter = config.environment.as_ref().map(|environment| environment.prepare(context)).transpose()?;
+        let interpreter = interpreter.as_deref();
+        let folders = match (config.measurement(), &config.run) {
+            (Some(measurement), _) => measure_programs(&config, &measurement, interpreter, context)?,
+            (None, Commands::One(arguments)) => {
+                let folders = Folders::prepare(&config, context.workdir(), context.resume_dir(), context)?;
+                run_program(arguments, &config, &folders, interpreter, MetricSink::Attempt, context)?;
+                folders
+            }
+            (None, Commands::Several(_)) => return Err(StepError::failed(SEVERAL_UNMEASURED)),
         };
-        let program = Program::start(&mut command, &folders.outputs).map_err(|error| cannot_start(&argv[0], &error))?;
-        let end = program.wait(&mut watch)?;
-        let finished = end.status.success();
-        // After a failure, the metrics up to there stay; a bad line among them does not hide the failure.
-        match watch.report_files(true) {
-            Err(error) if finished => return Err(error),
-            _ => {}
-        }
-        if end.survivors > 0 {
-            context.warn(&format!("the program left {} running, which were killed", processes(end.survivors)));
-        }
-        if !finished {
-            return Err(explain_exit(&argv, &end));
-        }
         collect_outputs(&config.outputs, &folders.outputs, context)
     }
 }
 
-/// What the schema cannot say.
+/// Checks that the schema cannot express.
 fn check(config: &Value) -> Vec<Finding> {
     parse::<Config>(config.clone()).map(|config| config.findings()).unwrap_or_default()
-}
-
-fn command(
-    argv: &[String],
-    config: &Config,
-    folders: &Folders,
-    context: &dyn Context,
-    values: Vec<(&'static str, String)>,
-    tracking: Option<&Tracking>,
-) -> Command {
-    // A program of the files is found whether or not it is written with `./`.
-    let local = folders.start.join(&argv[0]);
-    let program = if local.is_file() { local.as_os_str() } else { argv[0].as_ref() };
-    let mut command = Command::new(program);
-    command.args(&argv[1..]).current_dir(&folders.start);
-    // The variables of the executor are not meant for the program.
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ASSAY_")) {
-        command.env_remove(name);
-    }
-    let own = |name: &str| std::env::var(name).ok();
-    command.envs(variables::limits(context.threads(), &context.device().name(), own));
-    // What Python prints appears at once, not when the program ends.
-    command.env("PYTHONUNBUFFERED", "1");
-    command.envs(tracking.into_iter().flat_map(Tracking::variables));
-    command.envs(config.env.iter().map(|(name, value)| (name, variables::expand(&value.0, &values))));
-    command.envs(values);
-    command
-}
-
-/// The server for what the program logs with MLflow, unless the program is told to log elsewhere.
-fn start_tracking(config: &Config, folders: &Folders, context: &mut dyn Context) -> Option<Tracking> {
-    const ADDRESS: &str = "MLFLOW_TRACKING_URI";
-    if config.env.contains_key(ADDRESS) || std::env::var_os(ADDRESS).is_some_and(|address| !address.is_empty()) {
-        return None;
-    }
-    let started = Tracking::start(&folders.outputs);
-    started.inspect_err(|error| context.warn(&format!("what the program logs with MLflow is not read: {error}"))).ok()
-}
-
-fn cannot_start(program: &str, error: &std::io::Error) -> StepError {
-    let hint = match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            "install it, write its whole path, or list it under `files:`; a script also needs the interpreter of its `#!` line"
-        }
-        std::io::ErrorKind::PermissionDenied => {
-            "it is not executable: start it by its interpreter, as in `[\"sh\", \"a.sh\"]`"
-        }
-        _ => "start it by hand with the same arguments",
-    };
-    StepError::Failed { message: format!("cannot start `{program}`: {error}"), hint: Some(hint.into()) }
-}
-
-/// Passes on what a program prints and reports.
-struct Watch<'a> {
-    context: &'a mut dyn Context,
-    declared: &'a BTreeMap<String, Metric>,
-    file: MetricsFile,
-    events: EventFiles,
-    tracking: Option<Tracking>,
-    /// The last step of each metric that has one.
-    last: BTreeMap<String, u64>,
-}
-
-impl Watch<'_> {
-    fn report_files(&mut self, ended: bool) -> Result<(), StepError> {
-        let mut points = Vec::new();
-        let read = self.file.read_points(ended, &mut points);
-        let read = read.and_then(|()| self.events.read_points(ended, &mut points));
-        if let Some(tracking) = &self.tracking {
-            let (logged, lines) = tracking.take_reports();
-            lines.iter().flat_map(|line| line.lines()).for_each(|line| self.context.log(line));
-            points.extend(logged);
-        }
-        self.report(points)?;
-        read
-    }
-
-    fn report(&mut self, points: Vec<Point>) -> Result<(), StepError> {
-        for Point { name, step, value } in points {
-            // A final value stands at the end of the metric's curve.
-            let step = step.or_else(|| self.last.get(&name).copied()).unwrap_or(0);
-            self.context.metric(&name, step, value);
-            if !value.is_finite() {
-                return Err(StepError::Check {
-                    message: format!("the metric `{name}` is {value} at step {step}"),
-                    hint: Some("the program diverged, or divided by zero: the log shows what it did before".into()),
-                });
-            }
-            if step > 0 {
-                self.last.insert(name, step);
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Observer for Watch<'_> {
-    fn on_line(&mut self, (stream, text): &Line) -> Result<(), StepError> {
-        match stream {
-            // The worker keeps what an executor writes to standard error as lines of that stream.
-            Stream::Stderr => drop(writeln!(std::io::stderr(), "{text}")),
-            Stream::Stdout => {
-                self.context.log(text);
-                self.report(points_in_output(text, self.declared))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn on_poll(&mut self) -> Result<(), StepError> {
-        if self.context.cancelled() {
-            return Err(StepError::Cancelled);
-        }
-        self.report_files(false)
-    }
-}
-
-fn processes(count: usize) -> String {
-    if count == 1 { "a process".to_owned() } else { format!("{count} processes") }
-}
-
-/// The failure of a program that did not end with code 0.
-fn explain_exit(argv: &[String], end: &ProgramEnd) -> StepError {
-    let mut message = match (end.status.code(), end.status.signal()) {
-        (Some(code), _) => format!("`{}` exited with code {code}", argv[0]),
-        (None, Some(signal)) => format!("`{}` was killed by signal {signal}{}", argv[0], signal_name(signal)),
-        (None, None) => format!("`{}` ended with {}", argv[0], end.status),
-    };
-    if !end.last_lines.is_empty() {
-        message.push_str("; its last lines:");
-        for line in &end.last_lines {
-            message.push_str("\n  ");
-            message.push_str(line);
-        }
-    }
-    match end.status.signal() {
-        Some(_) => StepError::Fault(message),
-        None => StepError::Failed { message, hint: Some("`assay logs` shows everything that it printed".into()) },
-    }
-}
-
-fn signal_name(signal: i32) -> String {
-    let name = match signal {
-        4 => "SIGILL",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL, which the kernel sends when memory runs out",
-        11 => "SIGSEGV",
-        13 => "SIGPIPE",
-        15 => "SIGTERM",
-        _ => return String::new(),
-    };
-    format!(" ({name})")
 }
 
 fn collect_outputs(

@@ -1,25 +1,25 @@
-//! The processes that a program started: asked to stop with it, and ended when it leaves them behind.
+//! The processes that a program started: they are asked to stop with it, and killed if it leaves them running.
 //!
-//! A process that started a session of its own is in no process group of ours. All descendants inherit the environment,
-//! however, and its variable `ASSAY_OUTPUTS` names a folder of this attempt alone. (A process that clears its environment
-//! and leaves its session is not found.)
+//! A process that started a new session is not in our process groups. However, all descendants inherit the environment,
+//! whose variable `ASSAY_OUTPUTS` names a folder of only this attempt. (A process that clears its environment and leaves
+//! its session is not found.)
 
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How often the processes are listed: each time those are killed that were started since.
+/// How often the processes are listed: each time, the processes that were started since are killed.
 const ROUNDS: usize = 20;
 
-/// Asks every process whose environment names this folder of outputs to end, by SIGTERM.
+/// Sends SIGTERM to every process whose environment names this folder of outputs.
 pub(super) fn terminate_processes(outputs: &Path) {
     for pid in marked_processes(&marker(outputs)) {
-        // It fails if the process has just ended.
+        // It fails if the process has just exited.
         let _ = kill_process(pid, Signal::TERM);
     }
 }
 
-/// Kills every process whose environment names this folder of outputs. Returns how many there were.
+/// Kills every process whose environment names this folder of outputs. Returns their number.
 pub(super) fn kill_survivors(outputs: &Path) -> usize {
     let marker = marker(outputs);
     let mut killed = std::collections::BTreeSet::new();
@@ -29,7 +29,7 @@ pub(super) fn kill_survivors(outputs: &Path) -> usize {
             break;
         }
         for pid in found {
-            // It fails if the process has just ended.
+            // It fails if the process has just exited.
             let _ = kill_process(pid, Signal::KILL);
             killed.insert(pid.as_raw_nonzero());
         }
@@ -38,7 +38,7 @@ pub(super) fn kill_survivors(outputs: &Path) -> usize {
     killed.len()
 }
 
-/// Whether there is a process whose environment names this folder of outputs.
+/// Whether the environment of any process names this folder of outputs.
 pub(super) fn any_process(outputs: &Path) -> bool {
     !marked_processes(&marker(outputs)).is_empty()
 }
@@ -47,14 +47,14 @@ fn marker(outputs: &Path) -> Vec<u8> {
     [b"ASSAY_OUTPUTS=", outputs.as_os_str().as_encoded_bytes()].concat()
 }
 
-/// The processes whose environment holds the variable, apart from this one and from those that have ended. Elsewhere than on
-/// Linux there is no such list, and none are found.
+/// The processes whose environment contains the variable, except this one and those that have exited. This needs Linux; on
+/// other systems none are found.
 fn marked_processes(marker: &[u8]) -> Vec<Pid> {
     let own = rustix::process::getpid();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
     let marked = |pid: &Pid| {
-        // What has ended but was not waited for has no environment any more.
+        // A zombie process no longer has an environment.
         let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
         environment.split(|&byte| byte == 0).any(|variable| variable == marker)
     };

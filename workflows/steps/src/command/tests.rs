@@ -1,4 +1,4 @@
-//! Real programs run as steps: `sh` scripts that do what programs do, and what they should not do.
+//! Runs real programs as steps: `sh` scripts that behave well or badly.
 
 use std::time::{Duration, Instant};
 
@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::RunCommand;
 use crate::context::StepError;
+use crate::step::Step;
 use crate::testing::TestContext;
 
 fn context() -> TestContext {
@@ -77,7 +78,7 @@ fn a_failure_shows_the_exit_code_and_the_last_lines() {
     let message = error.to_string();
     assert!(message.starts_with("`sh` exited with code 3"), "{message}");
     assert!(message.contains("line 20") && !message.contains("line 9\n"), "{message}");
-    // Errors come before what the program printed besides.
+    // Errors come before other output of the program.
     let message = fail("echo 'no such column' >&2; for i in $(seq 20); do echo line $i; done; exit 3").to_string();
     assert!(message.ends_with("its last lines:\n  no such column"), "{message}");
 }
@@ -116,7 +117,7 @@ fn a_bad_line_of_metrics_is_a_failure_with_its_number() {
     let error = context.run(&RunCommand, script(text)).unwrap_err().to_string();
     assert!(error.contains("line 2"), "{error}");
     assert_eq!(context.last("loss"), Some(1.0));
-    // What a program reports before it fails does not hide why it failed.
+    // Output before a failure does not hide the cause of the failure.
     let error = context.run(&RunCommand, script("printf nonsense >> $ASSAY_METRICS; exit 4")).unwrap_err().to_string();
     assert!(error.contains("code 4"), "{error}");
 }
@@ -169,7 +170,7 @@ fn a_process_that_cannot_be_found_does_not_hold_up_the_step() {
     assert!(killed.success(), "the process still ran");
 }
 
-/// Waits until a process has ended: whoever adopted it may not have taken its exit code yet.
+/// Waits until a process has exited: its adoptive parent may not have reaped it yet.
 fn assert_ends(pid: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let runs = || {
@@ -195,7 +196,7 @@ fn a_lot_of_output_on_both_streams_does_not_block() {
 #[test]
 fn a_config_that_no_program_can_have_is_refused_with_its_place() {
     let check = |config: Value, place: &[&str], why: &str| {
-        let findings = (crate::step::Step::kind(&RunCommand).check)(&config);
+        let findings = (RunCommand.kind().check)(&config);
         let found = findings.iter().find(|finding| finding.path == place);
         assert!(found.is_some_and(|finding| finding.message.contains(why)), "{findings:?}");
     };
@@ -207,4 +208,111 @@ fn a_config_that_no_program_can_have_is_refused_with_its_place() {
     check(json!({"run": ["a"], "env": {"A=B": 1}}), &["env", "A=B"], "cannot be a variable");
     check(json!({"run": ["a"], "metrics": {"a b\u{0}": {}}}), &["metrics", "a b\u{0}"], "cannot be the name");
     check(json!({"run": ["a"], "files": ["x.py"], "env": {"ASSAY_X": 1}}), &["env", "ASSAY_X"], "reserved");
+}
+
+#[test]
+fn a_program_finds_the_python_of_its_environment() {
+    let mut context = context();
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("venv");
+    let made = std::process::Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&prefix).status();
+    assert!(made.unwrap().success());
+    let site = prefix.join("lib").read_dir().unwrap().next().unwrap().unwrap().path().join("site-packages");
+    let install = |version: &str| {
+        let info = site.join("thing-1.dist-info");
+        std::fs::create_dir_all(&info).unwrap();
+        std::fs::write(info.join("METADATA"), format!("Metadata-Version: 2.1\nName: thing\nVersion: {version}\n"))
+            .unwrap();
+    };
+    install("1.0");
+    let description = assay_environment::PythonDescription::read(&prefix.join("bin/python")).unwrap();
+    assert_eq!(description.packages, ["thing==1.0"]);
+    std::fs::write(folder.path().join("python"), description.to_json()).unwrap();
+    let artifact = context.provide(&folder.path().join("python"));
+    let config = json!({
+        "run": ["python", "-c", "import sys; print(sys.prefix)"],
+        "environment": {"python": artifact},
+    });
+    context.run(&RunCommand, config.clone()).unwrap();
+    assert_eq!(context.logs, [prefix.display().to_string()]);
+    // Another version of a package than the run was planned with is refused.
+    install("1.1");
+    let error = context.run(&RunCommand, config).unwrap_err().to_string();
+    assert!(error.contains("thing==1.0 is missing, thing==1.1 was added"), "{error}");
+}
+
+#[test]
+fn a_measured_program_is_run_again_and_again_in_new_folders() {
+    let mut context = context();
+    // A run that sees a file of an earlier one fails.
+    let text = r#"
+        test -z "$(ls "$ASSAY_OUTPUTS" "$ASSAY_RESUME" | grep seen)" || exit 1
+        touch "$ASSAY_OUTPUTS/seen" "$ASSAY_RESUME/seen"
+        echo "{\"step\": 1, \"loss\": 2}" >> "$ASSAY_METRICS"
+        echo "{\"step\": 2, \"loss\": 1.5}" >> "$ASSAY_METRICS"
+        sleep 0.01
+    "#;
+    let config = with(script(text), "measures", json!({"samples": 6, "warmup": 2}));
+    context.run(&RunCommand, with(config, "outputs", json!({"seen": "seen"}))).unwrap();
+    let last = |name: &str| context.last(name).unwrap_or_else(|| panic!("{name} is missing"));
+    assert_eq!((last("time/samples"), last("loss"), last("loss_low"), last("loss_high")), (6.0, 1.5, 1.5, 1.5));
+    assert!(last("time/median") >= 0.01 && last("time/median_low") <= last("time/median"));
+    let runs: Vec<u64> = context.metrics.iter().filter(|(name, ..)| name == "time/run").map(|point| point.1).collect();
+    assert_eq!(runs, [1, 2, 3, 4, 5, 6]);
+    assert_eq!(context.progress, (8, Some(8)));
+    assert!(context.artifacts.contains_key("seen"));
+}
+
+#[test]
+fn several_programs_are_measured_in_turns_and_compared() {
+    let mut context = context();
+    let folder = tempfile::tempdir().unwrap();
+    let order = folder.path().join("order");
+    let program = |name: &str, more: &str| json!(["sh", "-c", format!("echo {name} >> {}; {more}", order.display())]);
+    let config = json!({
+        "run": {"slow": program("slow", "sleep 0.1; echo size=7"), "quick": program("quick", "echo size=3")},
+        "measures": {"samples": 8, "warmup": 0, "compare": "slow"},
+        "metrics": {"size": {}},
+    });
+    context.run(&RunCommand, config).unwrap();
+    assert_eq!((context.last("quick/size"), context.last("slow/size")), (Some(3.0), Some(7.0)));
+    assert!(context.last("speedup/quick/ratio").unwrap() > 1.0 && context.last("speedup/slow/ratio").is_none());
+    assert!(context.last("speedup/quick/p").unwrap() < 0.05);
+    let order = std::fs::read_to_string(order).unwrap();
+    let order: Vec<&str> = order.lines().collect();
+    let rounds: Vec<&[&str]> = order.chunks(2).collect();
+    assert!(rounds.len() == 8 && rounds.iter().all(|round| round.contains(&"slow") && round.contains(&"quick")));
+    // Neither is always the first.
+    assert!(rounds.iter().any(|round| round[0] == "slow") && rounds.iter().any(|round| round[0] == "quick"));
+}
+
+#[test]
+fn a_run_that_fails_fails_the_measurement() {
+    let folder = tempfile::tempdir().unwrap();
+    let count = folder.path().join("count");
+    let text = format!("echo x >> {0}; test $(wc -l < {0}) -lt 4", count.display());
+    let error = context().run(&RunCommand, with(script(&text), "measures", json!(true))).unwrap_err();
+    assert!(error.to_string().contains("exited with code 1"), "{error}");
+}
+
+#[test]
+fn a_measurement_that_makes_no_sense_is_refused() {
+    let check = |config: Value, path: &[&str], message: &str| {
+        let findings = (RunCommand.kind().check)(&config);
+        let found = findings.iter().find(|finding| finding.path == path);
+        let found = found.unwrap_or_else(|| panic!("{findings:?}"));
+        assert!(found.message.contains(message), "{}", found.message);
+    };
+    let several = json!({"run": {"a": ["true"], "b": ["true"]}});
+    check(several.clone(), &["run"], "only `measures: true` runs");
+    check(json!({"run": {}, "measures": true}), &["run"], "has no program");
+    check(json!({"run": {"a/b": ["true"]}, "measures": true}), &["run", "a/b"], "cannot name a program");
+    check(json!({"run": {"a": ["$ASSAY_X"]}, "measures": true}), &["run", "a", "0"], "there is no variable `$ASSAY_X`");
+    check(json!({"run": {"a": []}, "measures": true}), &["run", "a", "0"], "is empty");
+    check(with(script("true"), "measures", json!({"samples": 5})), &["measures", "samples"], "fewer than 6");
+    let compared = with(several.clone(), "measures", json!({"compare": "c"}));
+    check(compared, &["measures", "compare"], "is not one of the programs");
+    check(with(script("true"), "measures", json!({"compare": "a"})), &["measures", "compare"], "is not one");
+    let output = with(with(several, "measures", json!(true)), "outputs", json!({"model": "model"}));
+    check(output, &["outputs"], "several programs");
 }

@@ -1,4 +1,4 @@
-//! The variables that a program finds in its environment, and that its arguments may name.
+//! The environment variables of a program, which its arguments may also use.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub(super) const VARIABLES: [&str; 9] = [
     "ASSAY_DEVICE",
 ];
 
-/// Variables in which libraries of numbers look for their number of threads.
+/// Variables in which numerical libraries look for their number of threads.
 const THREAD_VARIABLES: [&str; 4] =
     ["OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"];
 
@@ -41,16 +41,16 @@ pub(super) fn values(folders: &Folders, context: &dyn Context) -> Vec<(&'static 
     VARIABLES.into_iter().zip(values).collect()
 }
 
-/// A seed below 2^31, which every program can read. Replicates have different seeds, and a replicate has the same one in each
-/// attempt.
+/// A seed below 2^31, which every program can read. Replicates have different seeds, and a replicate has the same seed in
+/// each attempt.
 fn seed(replicate: u32) -> u32 {
     let hash = blake3::hash(format!("assay replicate {replicate}").as_bytes());
     let bytes = hash.as_bytes();
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) >> 1
 }
 
-/// Variables that keep the program's libraries within the attempt's threads and device. `own` answers for the environment of
-/// this process: the user's choice of threads there is kept, and a device is chosen among those visible there.
+/// Variables that restrict the program's libraries to the attempt's threads and device. `own` returns variables of this
+/// process: the user's choice of threads is kept, and the device is selected among the visible ones.
 pub(super) fn limits(threads: usize, backend: &str, own: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let mut limits: Vec<(String, String)> = Vec::new();
     for name in THREAD_VARIABLES.iter().filter(|name| own(name).is_none()) {
@@ -71,7 +71,7 @@ pub(super) fn limits(threads: usize, backend: &str, own: impl Fn(&str) -> Option
     limits
 }
 
-/// The text with `$NAME` and `${NAME}` of the given variables replaced by their values. Other dollar signs stay.
+/// The text with `$NAME` and `${NAME}` of the given variables replaced by their values. Other dollar signs are kept.
 pub(super) fn expand(text: &str, values: &[(&'static str, String)]) -> String {
     let mut expanded = String::new();
     let mut rest = text;
@@ -87,7 +87,7 @@ pub(super) fn expand(text: &str, values: &[(&'static str, String)]) -> String {
     expanded + rest
 }
 
-/// The `$ASSAY_` names of a text that are no variables.
+/// The `$ASSAY_` names in a text that do not exist.
 pub(super) fn unknown_names(text: &str) -> Vec<String> {
     let mut unknown = Vec::new();
     let mut rest = text;
@@ -100,7 +100,7 @@ pub(super) fn unknown_names(text: &str) -> Vec<String> {
     unknown
 }
 
-/// The first `$NAME` or `${NAME}`: the text before it, the name, the text behind it.
+/// The first `$NAME` or `${NAME}`: the text before it, the name, the text after it.
 fn next_name(text: &str) -> Option<(&str, &str, &str)> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut from = 0;

@@ -1,11 +1,11 @@
-//! Events: the part of their protocol buffers that scalars need.
+//! Events: the subset of their protocol buffers that scalars need.
 
 use super::record::encode_record;
 
 /// A value of a scalar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scalar {
-    /// When, in seconds since 1970.
+    /// The time in seconds since 1970.
     pub wall_time: f64,
     /// The x axis.
     pub step: i64,
@@ -154,7 +154,7 @@ fn begin_event(wall_time: f64) -> Vec<u8> {
     event
 }
 
-/// The event that says which version of the format a file has.
+/// The event with the version of the file format.
 pub(super) fn encode_version_event(wall_time: f64) -> Vec<u8> {
     let mut event = begin_event(wall_time);
     put_bytes(&mut event, 3, b"brain.Event:2");
@@ -175,7 +175,7 @@ pub(super) fn encode_scalar_event(scalar: &Scalar) -> Vec<u8> {
     event
 }
 
-/// The record of a text, in Markdown, which TensorBoard shows on its page of texts.
+/// The record of a text in Markdown, which TensorBoard shows on its page of texts.
 #[must_use]
 pub fn encode_text(wall_time: f64, tag: &str, text: &str) -> Vec<u8> {
     let (mut plugin, mut metadata, mut tensor, mut value, mut summary) = (vec![], vec![], vec![], vec![], vec![]);

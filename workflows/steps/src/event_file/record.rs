@@ -2,26 +2,26 @@
 
 use super::message::{Scalar, decode_event, encode_scalar_event, encode_version_event};
 
-/// The largest record that is read, in bytes. Images and graphs are records too, and are skipped.
+/// The largest record that is read, in bytes. Images and graphs are also records, and are skipped.
 const LARGEST_RECORD: u64 = 256 << 20;
-/// Bytes before the content: its length and the checksum of that.
+/// Bytes before the content: its length and the checksum of the length.
 const HEAD: usize = 12;
-/// Bytes behind the content: its checksum.
+/// Bytes after the content: its checksum.
 const TAIL: usize = 4;
 
-/// Why a file is not a sequence of events.
+/// Why a file is not a valid sequence of events.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EventFileError {
     /// A checksum is wrong.
     #[error("the record at byte {at} is damaged: its checksum is wrong")]
     Checksum {
-        /// Where the record begins.
+        /// The start of the record.
         at: u64,
     },
     /// A record is too large.
     #[error("the record at byte {at} has {bytes} bytes, more than 256 MiB")]
     TooLarge {
-        /// Where the record begins.
+        /// The start of the record.
         at: u64,
         /// Its length.
         bytes: u64,
@@ -29,25 +29,25 @@ pub enum EventFileError {
     /// A record is not an event.
     #[error("the record at byte {at} is not an event of TensorBoard")]
     NotAnEvent {
-        /// Where the record begins.
+        /// The start of the record.
         at: u64,
     },
 }
 
-/// Reads a file that may still be written: bytes are added as they come, and complete records become scalars.
+/// Reads a file that may still be written: bytes are appended as they arrive, and complete records become scalars.
 #[derive(Debug, Default)]
 pub struct EventReader {
-    /// What was read of a record that is not complete yet.
+    /// The bytes of an incomplete record.
     rest: Vec<u8>,
-    /// The place of `rest` in the file.
+    /// The position of `rest` in the file.
     at: u64,
 }
 
 impl EventReader {
-    /// Adds bytes, and returns the scalars of the records that they complete.
+    /// Appends bytes, and returns the scalars of the completed records.
     ///
     /// # Errors
-    /// If a record is damaged or is not an event. Nothing after it can be read.
+    /// If a record is damaged or is not an event. Later records cannot be read.
     pub fn read_bytes(&mut self, bytes: &[u8]) -> Result<Vec<Scalar>, EventFileError> {
         self.rest.extend_from_slice(bytes);
         let (mut scalars, mut from) = (Vec::new(), 0);
@@ -75,7 +75,7 @@ impl EventReader {
     }
 }
 
-/// The record with which a file begins.
+/// The first record of a file.
 #[must_use]
 pub fn encode_header(wall_time: f64) -> Vec<u8> {
     encode_record(&encode_version_event(wall_time))
@@ -98,7 +98,7 @@ pub(super) fn encode_record(content: &[u8]) -> Vec<u8> {
     record
 }
 
-/// CRC-32C, rotated and shifted, so that the checksum of data that hold checksums is not one of them.
+/// CRC-32C, rotated and shifted, so that the checksum of data with embedded checksums differs from them.
 fn masked_checksum(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -1,4 +1,4 @@
-//! The proof of an ONNX file: tract, a runtime that is not our code, computes what the model computes.
+//! Verifies an ONNX file: tract, an independent runtime, must compute the same results as the model.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,40 +10,40 @@ use tract_onnx::prelude::*;
 use crate::context::{Context, StepError};
 use crate::load::failed;
 
-/// The largest difference between a logit of the file and one of the model, both in f32.
+/// The tolerance of the difference between a logit of the file and of the model, both in f32.
 pub const TOLERANCE: f64 = 1e-4;
 
 /// The longest sequence of a check, in tokens.
 const LONGEST: usize = 256;
-/// Sequences side by side.
+/// Batch sizes of the check.
 const BATCHES: [usize; 2] = [1, 3];
 
-/// Random inputs of one batch size and one length, and the model's own answer.
+/// Random inputs of one batch size and one length, and the model's results.
 pub struct Case {
     batch: Batch,
     /// `[batch, length]`.
     dims: [usize; 2],
-    /// What the model says, row by row.
+    /// The model's logits, row by row.
     logits: Vec<f32>,
     shape: Vec<usize>,
 }
 
-/// Where the two disagree the most.
+/// The largest difference.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Worst {
-    /// The largest difference of two logits; infinite where one is NaN.
+    /// The largest difference of two logits; infinite if one is NaN.
     pub difference: f64,
-    /// Of which inputs, and where among the logits.
+    /// The inputs and the position of the logit.
     pub place: String,
 }
 
-/// Two lengths by two batch sizes of random tokens, with rows of different lengths, answered by the model.
+/// Random tokens for two lengths and two batch sizes, with rows of different lengths, and the model's results.
 pub fn cases(model: &Model, seed: u64) -> Result<Vec<Case>, StepError> {
     let mut random = Random::new(seed);
     let mut cases = Vec::new();
     for length in lengths(model) {
         for rows in BATCHES {
-            // The first row is as long as the batch; the others end somewhere before.
+            // The first row has the full length; the others are shorter.
             let sizes: Vec<usize> =
                 (0..rows).map(|row| if row == 0 { length } else { 1 + random.below(length) }).collect();
             let sequences: Vec<Vec<u32>> = sizes
@@ -64,7 +64,7 @@ fn case(model: &Model, sequences: &[&[u32]], dims: [usize; 2]) -> Result<Case, M
     Ok(Case { logits: logits.to_f32_vec()?, batch, dims, shape })
 }
 
-/// A short and a long length; one alone where the model takes no more than a token.
+/// A short and a long length; only one if the model accepts a single token.
 fn lengths(model: &Model) -> Vec<usize> {
     let free = matches!(model.config(), ModelConfig::Ten(config) if config.positions == TenPositions::None);
     let longest = if free { model.task().max_length.max(8) } else { model.task().max_length }.min(LONGEST);
@@ -93,7 +93,7 @@ pub fn in_tract(file: &[u8], cases: &[Case], context: &mut dyn Context) -> Resul
     Ok(worst)
 }
 
-/// The logits that tract computes. The file is read anew for each case, so that it is planned for its dimensions.
+/// The logits computed by tract. The file is read again for each case, so that it is planned for its dimensions.
 fn run(file: &[u8], case: &Case) -> TractResult<Vec<f32>> {
     let [rows, length] = case.dims;
     let mut model = onnx().model_for_read(&mut &*file)?;
@@ -106,7 +106,7 @@ fn run(file: &[u8], case: &Case) -> TractResult<Vec<f32>> {
         inputs.push(Tensor::from_shape(&[rows], &lengths)?.into_tvalue());
     }
     let outputs = model.into_optimized()?.into_runnable()?.run(inputs)?;
-    // A graph without an output has no logits, and their number is then found wrong.
+    // A graph without an output has no logits; the caller then reports the wrong number.
     let Some(logits) = outputs.first() else { return Ok(Vec::new()) };
     Ok(logits.to_plain_array_view::<f32>()?.iter().copied().collect())
 }
@@ -132,7 +132,7 @@ impl Case {
         worst
     }
 
-    /// Whether the logit of this place means anything: those of a language model at padded places do not.
+    /// Whether the logit at this index is valid: those of a language model at padded positions are not.
     fn counts(&self, at: usize) -> bool {
         match *self.shape {
             [_, length, width] if width > 0 && length > 0 => {
@@ -144,7 +144,7 @@ impl Case {
     }
 }
 
-/// Writes the inputs and the model's answers, for a second runtime to be held against: a safetensors file with arrays
+/// Writes the inputs and the model's results for comparison with a second runtime: a safetensors file with arrays
 /// `caseN.tokens` and `caseN.lengths` (U32) and `caseN.logits` (F32), and the tolerance in its metadata.
 pub fn write_reference(cases: &[Case], objective: Objective, path: &Path) -> Result<(), StepError> {
     let mut file = ArrayFile::default();

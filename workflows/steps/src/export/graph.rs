@@ -1,6 +1,6 @@
-//! An ONNX graph under construction: values, nodes, initializers, in the protobuf types of `tract-onnx`.
+//! Builds an ONNX graph: values, nodes, initializers, in the protobuf types of `tract-onnx`.
 //!
-//! The same calls give the same bytes: names are counted, and nothing is kept in a hash map.
+//! The same calls give the same bytes: names are numbered, and no hash map is used.
 
 use tract_onnx::pb::attribute_proto::AttributeType;
 use tract_onnx::pb::tensor_proto::DataType;
@@ -14,7 +14,7 @@ use tract_onnx::pb::{
 pub struct Value(String);
 
 impl Value {
-    /// The value of this name, which the caller knows to be in the graph.
+    /// The value with this name, which must be in the graph.
     pub fn named(name: &str) -> Self {
         Value(name.to_owned())
     }
@@ -23,15 +23,15 @@ impl Value {
 /// A dimension of an input or an output.
 #[derive(Debug, Clone, Copy)]
 pub enum Dim {
-    /// Known when the file is used, by this name.
+    /// Determined when the file is used, with this name.
     Symbol(&'static str),
-    /// Known when the file is used, and without a name.
+    /// Determined when the file is used, without a name.
     Free,
-    /// Known now.
+    /// A fixed size.
     Fixed(usize),
 }
 
-/// A graph under construction. Nodes are appended in the order in which they compute, as ONNX wants them.
+/// A graph under construction. Nodes are appended in topological order, as ONNX requires.
 #[derive(Default)]
 pub struct Graph {
     graph: GraphProto,
@@ -50,7 +50,7 @@ impl Graph {
         self.graph
     }
 
-    /// Builds a part under a name of its own, such as `blocks.0`, which its values bear before their own.
+    /// Builds a part with a separate name, such as `blocks.0`, which prefixes the names of its values.
     pub fn within<T, E>(&mut self, name: &str, part: impl FnOnce(&mut Self) -> Result<T, E>) -> Result<T, E> {
         self.path.push(name.to_owned());
         let made = part(self);
@@ -58,7 +58,7 @@ impl Graph {
         made
     }
 
-    /// A name for something new here.
+    /// A new name.
     fn fresh(&mut self, name: &str) -> String {
         self.count += 1;
         let mut full = self.path.join("/");
@@ -80,7 +80,7 @@ impl Graph {
         self.graph.output.push(value_info(name, dtype, dims));
     }
 
-    /// A constant of f32; `values` are as many as the product of `dims`, row by row.
+    /// A constant of f32; `values` has as many elements as the product of `dims`, row by row.
     pub fn floats(&mut self, name: &str, values: &[f32], dims: &[usize]) -> Value {
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.constant(name, DataType::Float, bytes, dims)
@@ -122,7 +122,7 @@ impl Graph {
         self.append(op, inputs, attributes, output)
     }
 
-    /// A node with attributes and so many outputs.
+    /// A node with attributes and `outputs` outputs.
     pub fn op_many(
         &mut self,
         op: &str,
@@ -141,43 +141,43 @@ impl Graph {
         Value(output)
     }
 
-    /// One size of a value, as a vector of one i64.
+    /// One dimension of a value, as a vector of one i64.
     pub fn size(&mut self, value: &Value, axis: usize) -> Value {
         let shape = self.op("Shape", &[value]);
         let axis = self.integers(&[axis as i64]);
         self.op_with("Gather", &[&shape, &axis], vec![integer("axis", 0)])
     }
 
-    /// Part of an axis, from `start` to before `end`, both vectors of one i64.
+    /// A slice of an axis, from `start` to before `end`, both vectors of one i64.
     pub fn slice(&mut self, value: &Value, axis: i64, start: &Value, end: &Value) -> Value {
         let axis = self.integers(&[axis]);
         self.op("Slice", &[value, start, end, &axis])
     }
 
-    /// Part of an axis, from `start` to before `end`.
+    /// A slice of an axis, from `start` to before `end`.
     pub fn slice_fixed(&mut self, value: &Value, axis: i64, start: i64, end: i64) -> Value {
         let (start, end) = (self.integers(&[start]), self.integers(&[end]));
         self.slice(value, axis, &start, &end)
     }
 
-    /// Other dimensions; 0 keeps one, and a single -1 follows from the rest.
+    /// Changes the dimensions; 0 keeps a dimension, and a single -1 is inferred.
     pub fn reshape(&mut self, value: &Value, dims: &[i64]) -> Value {
         let dims = self.integers(dims);
         self.op("Reshape", &[value, &dims])
     }
 }
 
-/// An attribute that is a whole number.
+/// An integer attribute.
 pub fn integer(name: &str, i: i64) -> AttributeProto {
     AttributeProto { i, ..attribute(name, AttributeType::Int) }
 }
 
-/// An attribute that is a list of whole numbers.
+/// An attribute that is a list of integers.
 pub fn integers(name: &str, ints: &[i64]) -> AttributeProto {
     AttributeProto { ints: ints.to_vec(), ..attribute(name, AttributeType::Ints) }
 }
 
-/// An attribute that is a number.
+/// A float attribute.
 pub fn float(name: &str, f: f32) -> AttributeProto {
     AttributeProto { f, ..attribute(name, AttributeType::Float) }
 }

@@ -1,4 +1,4 @@
-//! The layers that the models share, as ONNX operators of opset 17. Each function mirrors one of `assay_models`.
+//! The layers that models share, as ONNX operators of opset 17. Each function mirrors one of `assay_models`.
 
 use assay_models::layers::{Embedding, FeedForward, LayerNorm, Linear, NORM_EPSILON};
 use assay_models::{ModelError, Weight};
@@ -6,7 +6,7 @@ use assay_tensor::Tensor;
 
 use super::graph::{Graph, Value, float, integer};
 
-/// A parameter as it is: f32, with its own dimensions.
+/// An unchanged parameter: f32, with its own dimensions.
 pub fn parameter(graph: &mut Graph, name: &str, tensor: &Tensor) -> Result<Value, ModelError> {
     Ok(graph.floats(name, &tensor.to_f32_vec()?, tensor.dims()))
 }
@@ -28,7 +28,7 @@ pub fn linear(graph: &mut Graph, name: &str, layer: &Linear, x: &Value) -> Resul
     linear_of(graph, name, &weight, (out, inp), layer.bias.as_ref(), x)
 }
 
-/// The same with a matrix that was changed on the way. MatMul takes it as `[K, N]`.
+/// The same with a modified matrix. MatMul expects it as `[K, N]`.
 pub fn linear_of(
     graph: &mut Graph,
     name: &str,
@@ -68,7 +68,7 @@ pub fn embedding(graph: &mut Graph, name: &str, layer: &Embedding, ids: &Value) 
     })
 }
 
-/// The first rows of a table, as many as `tokens` `[batch, length]` are long; `[length, D]`.
+/// The first rows of a table, as many as the length of `tokens` `[batch, length]`; `[length, D]`.
 pub fn first_rows(graph: &mut Graph, table: &Value, tokens: &Value) -> Value {
     let (zero, length) = (graph.integers(&[0]), graph.size(tokens, 1));
     graph.slice(table, 0, &zero, &length)
@@ -91,7 +91,7 @@ pub fn feed_forward(graph: &mut Graph, name: &str, layer: &FeedForward, x: &Valu
     })
 }
 
-/// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). The operator Gelu exists from opset 20 only.
+/// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). The operator Gelu exists only from opset 20.
 fn gelu(graph: &mut Graph, x: &Value) -> Value {
     let square = graph.op("Mul", &[x, x]);
     let cube = graph.op("Mul", &[&square, x]);

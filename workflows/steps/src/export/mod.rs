@@ -1,9 +1,9 @@
-//! `uses: export`: a checkpoint as files that other programs read, each checked by a program that is not ours.
+//! `uses: export`: writes a checkpoint as files for other programs, each checked by an independent program.
 //!
-//! - [`graph`]: an ONNX graph under construction
+//! - [`graph`]: builds an ONNX graph
 //! - [`layers`], [`ten`], [`transformer`]: the models as ONNX operators
 //! - [`onnx`]: a whole model as an ONNX file
-//! - [`check`]: the file in tract, against the model
+//! - [`check`]: compares the file in tract with the model
 //! - [`step`]: the step kind
 
 mod check;

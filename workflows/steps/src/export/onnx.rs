@@ -1,9 +1,9 @@
 //! A whole model as an ONNX file.
 //!
 //! Inputs: `tokens`, int64 `[batch, length]`, padded on the right with any token; for a classifier also `lengths`, int64
-//! `[batch]`, how many tokens of each row count. Output: `logits`, float32, `[batch, classes]` of a classifier or
-//! `[batch, length, vocabulary]` of a language model. `batch` and `length` are free; with positions (learned, sinusoidal,
-//! rope) `length` goes up to the longest sequence of the data, which is in the metadata.
+//! `[batch]`, the number of valid tokens in each row. Output: `logits`, float32, `[batch, classes]` for a classifier or
+//! `[batch, length, vocabulary]` for a language model. `batch` and `length` are free; with positions (learned,
+//! sinusoidal, rope) `length` is at most the longest sequence of the data, which is in the metadata.
 
 use assay_models::{Head, Model, ModelError, Network, Objective, Pool};
 use prost::Message;
@@ -24,7 +24,7 @@ const LENGTH: Dim = Dim::Symbol("length");
 /// The file's bytes; the same model gives the same bytes.
 ///
 /// # Errors
-/// If the model is quantized: an int8 matrix multiplication has no exact form among the float operators.
+/// If the model is quantized: float operators cannot represent an int8 matrix multiplication exactly.
 pub fn to_bytes(model: &Model) -> Result<Vec<u8>, ModelError> {
     let mut graph = Graph::new("assay");
     let tokens = graph.input("tokens", DataType::Int64, &[BATCH, LENGTH]);
@@ -72,7 +72,7 @@ fn head(graph: &mut Graph, model: &Model, hidden: &Value, tokens: &Value) -> Res
     }
 }
 
-/// `[batch, length, D]` to `[batch, D]`, over each sequence's own length.
+/// `[batch, length, D]` to `[batch, D]`, over the valid length of each sequence.
 fn pool(graph: &mut Graph, kind: Pool, hidden: &Value, tokens: &Value, lengths: &Value) -> Value {
     // [1, length, 1] against [batch, 1, 1].
     let (places, outer) = (places(graph, tokens), graph.integers(&[0, 2]));
@@ -106,7 +106,7 @@ fn pool(graph: &mut Graph, kind: Pool, hidden: &Value, tokens: &Value, lengths: 
 fn masked_sum(graph: &mut Graph, mask: &Value, hidden: &Value) -> Value {
     let zero = graph.float(0.0);
     let kept = graph.op("Where", &[mask, hidden, &zero]);
-    // From opset 13, ReduceSum takes its axes as an input, ReduceMax only from 18.
+    // From opset 13, ReduceSum has its axes as an input, ReduceMax only from 18.
     let axes = graph.integers(&[1]);
     graph.op_with("ReduceSum", &[&kept, &axes], vec![integer("keepdims", 0)])
 }

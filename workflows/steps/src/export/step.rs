@@ -97,8 +97,8 @@ impl Step for Export {
     }
 }
 
-/// An int8 model rounds its activations. Where another runtime computes one by a last bit differently, it rounds to the
-/// neighbour, so that no two runtimes agree to the tolerance.
+/// An int8 model rounds its activations. If another runtime computes an activation with a different last bit, it may
+/// round to the neighbouring value, so no two runtimes agree within the tolerance.
 fn refuse_int8(model: &Model) -> Result<(), StepError> {
     let quantized = model.parameters().iter().find(|(_, one)| matches!(one.value, Weight::Int8 { .. }));
     quantized.map_or(Ok(()), |(name, _)| {
@@ -109,8 +109,8 @@ fn refuse_int8(model: &Model) -> Result<(), StepError> {
     })
 }
 
-/// Why a model cannot be exported that another task is going to make, as far as the configs tell: that of the export, and kind and
-/// config of the task that makes the model. Whatever is wrong with a config itself is said elsewhere.
+/// Why a model that another task will produce cannot be exported, as far as the configs determine it: the config of the export,
+/// and kind and config of the task that produces the model. Errors in the configs themselves are reported elsewhere.
 #[must_use]
 pub fn refuse_planned(export: &Value, producer: &str, config: &Value) -> Option<String> {
     let formats = export.get("formats").map(|formats| Vec::<Format>::deserialize(formats).unwrap_or_default());
@@ -133,7 +133,7 @@ pub fn refuse_planned(export: &Value, producer: &str, config: &Value) -> Option<
     }
 }
 
-/// What is not written as ONNX operators yet.
+/// Reports models without an ONNX form.
 fn refuse_formless(model: &ModelConfig) -> Result<(), StepError> {
     let what = match model {
         ModelConfig::Pulse(_) => "a model of the family `pulse`",
@@ -142,7 +142,7 @@ fn refuse_formless(model: &ModelConfig) -> Result<(), StepError> {
         }
         ModelConfig::Transformer(config) if !config.causal => "a transformer with `causal: false`",
         ModelConfig::Ten(config) if config.scales.len() > 1 => "a `ten` with several `scales`",
-        // It counts chunks, which a graph does not.
+        // It counts chunks, which a graph does not represent.
         ModelConfig::Ten(config) if config.resonance == Resonance::ChunkCarry => {
             "a `ten` with `resonance: chunk_carry`"
         }
@@ -162,7 +162,7 @@ fn write_safetensors(model: &Model, context: &mut dyn Context) -> Result<(), Ste
     context.artifact("safetensors", &path)
 }
 
-/// The file is read again by the `safetensors` crate: every float parameter must be there, bit for bit.
+/// Reads the file again with the `safetensors` crate: every float parameter must be present, bit for bit.
 fn check_safetensors(model: &Model, path: &Path) -> Result<(), StepError> {
     let wrong = |message: String| StepError::Check { message, hint: None };
     let bytes = std::fs::read(path).map_err(|error| StepError::failed(format!("{}: {error}", path.display())))?;
@@ -186,7 +186,7 @@ fn write_onnx(model: &Model, seed: u64, context: &mut dyn Context) -> Result<(),
     let worst = in_tract(&bytes, &cases, context)?;
     context.metric("export/max_difference", 0, worst.difference);
     context.log(&format!("tract and the model differ by at most {:.1e} ({})", worst.difference, worst.place));
-    // Said this way round, a difference that is no number does not pass either.
+    // With this form of the condition, NaN also fails.
     let agrees = worst.difference <= TOLERANCE;
     if !agrees {
         return Err(StepError::Check {

@@ -28,8 +28,8 @@ pub fn ten(graph: &mut Graph, model: &Ten, task: &Task, tokens: &Value) -> Resul
     }
 }
 
-/// The table of positions, if the model has one. Sinusoids are tabled as well, up to the longest sequence of the task:
-/// computed in the graph, in f32, their angles would lose digits with the length.
+/// The table of positions, if the model has one. Sinusoids are also stored in a table, up to the longest sequence of
+/// the task: computed in the graph in f32, their angles would lose precision with the length.
 fn positions(graph: &mut Graph, model: &Ten, task: &Task) -> Result<Option<Value>, ModelError> {
     let table = match &model.positions {
         Positions::None => return Ok(None),
@@ -105,7 +105,7 @@ fn mix(graph: &mut Graph, mixer: &Mixer, x: &Value) -> Result<Value, ModelError>
     }
 }
 
-/// A joined matrix; int8 matrices stay apart, and have no exact form in a float graph anyway.
+/// A joined matrix; int8 matrices are not joined, and have no exact form in a float graph.
 fn one(joined: &Joined) -> Result<&Linear, ModelError> {
     match joined.0.as_slice() {
         [linear] => Ok(linear),
@@ -113,7 +113,7 @@ fn one(joined: &Joined) -> Result<&Linear, ModelError> {
     }
 }
 
-/// What the states are multiplied with at each step.
+/// The factor of the states at each step.
 enum Decay {
     /// Re a and Im a, `[N]`.
     Constant(Vec<f32>, Vec<f32>),
@@ -142,21 +142,21 @@ fn selected(
     Ok(Decay::Varying(graph.op("Mul", &[&magnitude, &cos]), graph.op("Mul", &[&magnitude, &sin])))
 }
 
-/// A state of zeros, `[batch, width]`; the batch is that of the input, which is known only when the graph runs.
+/// A state of zeros, `[batch, width]`; the batch is that of the input, which is known only at run time.
 fn zeros(graph: &mut Graph, width: usize, x: &Value) -> Value {
     let (batch, width) = (graph.size(x, 0), graph.integers(&[width as i64]));
     let shape = graph.op_with("Concat", &[&batch, &width], vec![integer("axis", 0)]);
     graph.op_with("ConstantOfShape", &[&shape], vec![tensor("value", 0.0)])
 }
 
-/// The recurrence with resonance: [Re c ; Im c] times one matrix at each step, in which the cells do not meet.
+/// The recurrence with resonance: [Re c ; Im c] times one matrix at each step, without coupling between cells.
 fn coupled(graph: &mut Graph, transition: &Tensor, betas: &[Value], x: &Value) -> Result<(Value, Value), ModelError> {
     let &[cells, both, _] = transition.dims() else {
         return Err(ModelError::Input(format!("a transition has shape {:?}", transition.dims())));
     };
     let (own, states) = (both / 2, cells * both / 2);
     let values = transition.to_f32_vec()?;
-    // Place (part, cell, k) of the state, from place (cell, part, k) of the cells; transposed, as MatMul takes it.
+    // Index (part, cell, k) of the state, from index (cell, part, k) of the cells; transposed for MatMul.
     let place = |cell: usize, index: usize| index / own * states + cell * own + index % own;
     let mut matrix = vec![0.0; 4 * states * states];
     for cell in 0..cells {
@@ -194,7 +194,7 @@ fn coupled(graph: &mut Graph, transition: &Tensor, betas: &[Value], x: &Value) -
     Ok((graph.slice_fixed(&outputs[1], 2, 0, width), graph.slice_fixed(&outputs[1], 2, width, 2 * width)))
 }
 
-/// c_t = a c_{t-1} + beta_t from zero, over axis 1 of `betas` (`[batch, length, N]`, the real part and perhaps the
+/// c_t = a c_{t-1} + beta_t from zero, over axis 1 of `betas` (`[batch, length, N]`, the real part and optionally the
 /// imaginary). Returns the real and the imaginary part of all states.
 fn recurrence(graph: &mut Graph, states: usize, decay: &Decay, betas: &[Value], x: &Value) -> (Value, Value) {
     let zero = zeros(graph, states, x);
@@ -213,10 +213,10 @@ fn recurrence(graph: &mut Graph, states: usize, decay: &Decay, betas: &[Value], 
     (outputs[2].clone(), outputs[3].clone())
 }
 
-/// One step of the recurrence: the state and a slice of each input, to the next state twice, once to go on with and once
-/// to be collected.
+/// One step of the recurrence: from the state and a slice of each input to the next state, which is returned twice, as
+/// the next state and as the output.
 fn body(states: usize, decay: &Decay, betas: usize) -> Graph {
-    // tract holds a symbol of a body apart from the one of the graph, and then cannot give it a value.
+    // tract distinguishes a symbol of a body from that of the graph, and then cannot determine its value.
     let dims = [Dim::Free, Dim::Fixed(states)];
     let mut body = Graph::new("step");
     let (re, im) = (body.input("re", DataType::Float, &dims), body.input("im", DataType::Float, &dims));

@@ -1,4 +1,4 @@
-//! Every option of every family, exported and run in tract.
+//! Exports every option of every family and runs it in tract.
 
 use assay_models::{Model, ModelConfig, Objective, Task, checkpoint};
 use assay_statistics::Random;
@@ -20,7 +20,7 @@ fn model(config: &Value, objective: Objective, seed: u64) -> Model {
     let config: ModelConfig = serde_json::from_value(config.clone()).unwrap();
     let task = Task { vocabulary: 11, max_length: 24, objective };
     let fresh = Model::fresh(&assay_cpu::device(1).unwrap(), &config, &task, seed, DType::F32).unwrap();
-    // Fresh biases are all 0 and fresh gains all 1: what is wired wrong would not show.
+    // Initial biases are all 0 and initial gains all 1, which would hide wiring errors.
     let mut random = Random::new(seed);
     let parameters = fresh.parameters().map(|_, tensor| {
         let moved = tensor.to_f32_vec()?.into_iter().map(|value| value + 0.1 * random.below(100) as f32 / 100.0);
@@ -45,11 +45,11 @@ fn transformer() -> Value {
     json!({"family": "transformer", "dim": 12, "layers": 2, "heads": 3})
 }
 
-/// The file of a model agrees with the model.
+/// Checks that the file of a model agrees with the model.
 #[track_caller]
 fn agrees(config: &Value, objective: Objective) {
     let model = model(config, objective, 3);
-    // A short row alone, and long rows side by side: planning a graph is what takes the time here.
+    // A single short row, and several long rows: most of the time is spent planning graphs.
     let mut cases = cases(&model, 5).unwrap();
     cases.drain(1..3);
     let worst = in_tract(&to_bytes(&model).unwrap(), &cases, &mut context()).unwrap();
@@ -140,7 +140,7 @@ fn a_logit_that_is_no_number_is_the_largest_difference() {
 
 #[test]
 fn a_file_that_does_not_agree_fails_the_step() {
-    // The logits of such a model are no numbers, or beyond what two runtimes round alike.
+    // The logits of such a model are not finite, or too large for equal rounding in two runtimes.
     for spoiled in [f32::NAN, f32::INFINITY, 1e30] {
         let ours = model(&ten(), Objective::Classify(4), 1);
         let parameters = ours.parameters().map(|_, tensor| {
@@ -167,7 +167,7 @@ fn the_same_model_is_the_same_bytes() {
     }
 }
 
-/// A world with the checkpoint of a small model in it.
+/// A context with the checkpoint of a small model.
 fn world(config: &Value) -> (TestContext, Value) {
     let mut context = context();
     let artifact = context.provide_model(config.clone(), 1);

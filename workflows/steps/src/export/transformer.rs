@@ -1,4 +1,4 @@
-//! The transformer as ONNX operators: attention with its matrix of weights, whatever kind the model computes it by.
+//! The transformer as ONNX operators: attention with a materialised matrix of weights, whatever kind the model uses.
 
 use assay_models::transformer::{Block, Transformer};
 use assay_models::{Attention, ModelError, Task};
@@ -8,7 +8,7 @@ use super::layers::{embedding, feed_forward, first_rows, layer_norm, linear, par
 
 /// Base of the geometric frequencies of rotary embedding, as in `assay_models`.
 const ROPE_BASE: f64 = 10_000.0;
-/// The score of what a token must not see: its weight is then exactly 0.
+/// The score of a masked token: its weight is then exactly 0.
 const UNSEEN: f32 = -1e30;
 
 /// Tokens `[batch, length]` to hidden vectors `[batch, length, D]`.
@@ -27,9 +27,9 @@ pub fn transformer(graph: &mut Graph, model: &Transformer, task: &Task, tokens: 
     layer_norm(graph, "norm", &model.norm, &x)
 }
 
-/// What every block uses.
+/// Values that every block uses.
 struct Shared {
-    /// `[length, length]`: whether the row's token may see the column's.
+    /// `[length, length]`: whether the row's token may attend to the column's.
     mask: Value,
     /// Cosines and sines, each `[length, P]`.
     rotation: Option<(Value, Value)>,
@@ -45,7 +45,7 @@ fn mask(graph: &mut Graph, tokens: &Value) -> Value {
     graph.op("LessOrEqual", &[&columns, &rows])
 }
 
-/// 0, 1, ... as many as `tokens` `[batch, length]` are long.
+/// 0, 1, ... up to the length of `tokens` `[batch, length]`.
 pub fn places(graph: &mut Graph, tokens: &Value) -> Value {
     let shape = graph.op("Shape", &[tokens]);
     let second = graph.integer(1);
@@ -54,8 +54,8 @@ pub fn places(graph: &mut Graph, tokens: &Value) -> Value {
     graph.op("Range", &[&zero, &length, &one])
 }
 
-/// The tables of rotary embedding, if the model uses it. They are made up to the longest sequence of the task: in the
-/// graph, in f32, the angles would lose digits with the length.
+/// The tables of rotary embedding, if the model uses it. They contain rows up to the longest sequence of the task: in
+/// the graph, in f32, the angles would lose precision with the length.
 fn rotation(graph: &mut Graph, model: &Transformer, task: &Task, dim: usize, tokens: &Value) -> Option<(Value, Value)> {
     let attention = &model.blocks.first()?.attention;
     attention.rotations.as_ref()?;
@@ -83,7 +83,7 @@ fn block(graph: &mut Graph, layer: &Block, x: &Value, shared: &Shared) -> Result
 fn attention(graph: &mut Graph, layer: &Attention, x: &Value, shared: &Shared) -> Result<Value, ModelError> {
     let (dim, width) = (shared.dim as i64, (shared.dim / layer.heads) as i64);
     let qkv = linear(graph, "qkv", &layer.qkv, x)?;
-    // [B, T, 3D] is cut into three of [B, H, T, P].
+    // [B, T, 3D] is split into three of [B, H, T, P].
     let mut part = |index: i64| {
         let part = graph.slice_fixed(&qkv, 2, index * dim, (index + 1) * dim);
         let heads = graph.reshape(&part, &[0, 0, layer.heads as i64, width]);

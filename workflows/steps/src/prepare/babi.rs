@@ -1,10 +1,10 @@
 //! `dataset: babi`: the twenty bAbI tasks (Weston et al. 2015), from the published files or generated.
 //!
 //! A sequence is the words of a story so far and of a question about it; the label is the answer. Every sequence belongs to the group
-//! of its task, so that `evaluate` reports the measure of the paper: `*/error/TASK`, and in `*/tasks_solved` the number of tasks with
-//! at least 95 % correct answers. The vocabulary is that of the training questions: any other word becomes `<unknown>`. The classes
-//! are the answers of all splits. A warning counts the questions of valid and test whose answer no training question has, since a
-//! model cannot learn that answer.
+//! of its task, so that `evaluate` reports the measures of the paper: `*/error/TASK`, and in `*/tasks_solved` the number of tasks
+//! with at least 95 % correct answers. The vocabulary is that of the training questions: any other word becomes `<unknown>`. The
+//! classes are the answers of all splits. A warning counts the questions of valid and test with an answer that does not occur in
+//! training, since a model cannot learn that answer.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,7 +21,7 @@ use crate::context::{Context, StepError};
 use crate::dataset::{Goal, Sources, Split};
 use crate::random::{seed_for, shuffle};
 
-/// The word that replaces every word that no training question has.
+/// The replacement of words that do not occur in training questions.
 const UNKNOWN: &str = "<unknown>";
 
 /// The parameters of `dataset: babi`.
@@ -76,7 +76,7 @@ fn longest() -> usize {
 type Questions = [Vec<Question>; 3];
 
 impl Babi {
-    /// What makes these parameters impossible, whatever the files.
+    /// The first invalid parameter, as far as it can be detected without the files.
     #[must_use]
     pub fn find_problem(&self) -> Option<ConfigProblem> {
         let distinct: BTreeSet<u32> = self.tasks.iter().copied().collect();
@@ -102,7 +102,7 @@ impl Babi {
     }
 
     /// # Errors
-    /// [`StepError::Failed`] if a file is missing or not as published.
+    /// [`StepError::Failed`] if a file is missing or does not follow the published format.
     pub fn make_dataset(&self, context: &mut dyn Context) -> Result<PreparedDataset, StepError> {
         let (questions, sources) = match &self.path {
             Some(path) => self.read_files(path, context)?,
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn every_split_has_short_stories() {
-        // Of task 5 there are 540 stories with a single gift, and most of them are drawn early.
+        // Task 5 has 540 stories with a single gift, and most of them are drawn early.
         let made = made(json!({"tasks": [5], "train": 3000, "valid": 100, "test": 3000})).unwrap();
         let short = |split: &Split| split.lengths().filter(|length| *length <= 21).count() as f64;
         let (train, test) = (short(&made.train), short(&made.test));
@@ -316,7 +316,7 @@ mod tests {
         let words: Vec<String> = found.test.sequence(0).iter().map(text).collect();
         assert_eq!(words.join(" "), "<unknown> went home . where is <unknown> ?");
         std::fs::write(en.join("qa1_x_test.txt"), story("Anna", "away")).unwrap();
-        // An answer that only a test question has is a class, and its question is kept.
+        // An answer that occurs only in test is a class, and its question is kept.
         let found = made(json!({"path": folder.path(), "tasks": [1]})).unwrap();
         assert_eq!(
             (found.labels.as_slice(), found.test.labels()),

@@ -1,17 +1,17 @@
-//! `dataset: copy`: say a random string again after a delay (Hochreiter and Schmidhuber 1997, experiment 5; Graves et
-//! al. 2014, section 4.1).
+//! `dataset: copy`: repeat a random string after a delay (Hochreiter and Schmidhuber 1997, experiment 5; Graves et al.
+//! 2014, section 4.1).
 //!
 //! ```text
 //! predict     s_1 .. s_n  _ .. _  >  s_1 .. s_n       d blanks; 2 n + d + 1 tokens
 //! classify    s_1 .. s_n  _ .. _  ?k                  n + d + 1 tokens; the label is s_k, k uniform on 1..=n
 //! ```
 //!
-//! Each s is uniform on A symbols, so that nothing but the string itself says what comes again: whoever forgets it is
-//! right in one of A places. A string is as far from its copy as `n + d` tokens, whatever the objective.
+//! Each s is uniform on A symbols, so only the string itself determines its copy: a model that forgets it is right in
+//! one of A positions. The distance from a symbol to its copy is `n + d` tokens, for both objectives.
 //!
-//! Of the `2 n + d` predictions of a language model, `n - 1` are of symbols that nobody can know (the first token is
-//! given), so that the best possible loss is `(n - 1) ln A / (2 n + d)` nats, and the best accuracy to be expected
-//! `1 - (n - 1) (1 - 1 / A) / (2 n + d)`: `data/loss_floor` and `data/accuracy_ceiling`.
+//! Of the `2 n + d` predictions of a language model, `n - 1` are of unpredictable symbols (the first token is given),
+//! so the best possible loss is `(n - 1) ln A / (2 n + d)` nats, and the best expected accuracy `1 - (n - 1) (1 - 1 /
+//! A) / (2 n + d)`: `data/loss_floor` and `data/accuracy_ceiling`.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -64,7 +64,7 @@ fn sixteen() -> usize {
 }
 
 impl Copy {
-    /// What makes these parameters impossible.
+    /// The first invalid parameter.
     #[must_use]
     pub fn find_problem(&self) -> Option<ConfigProblem> {
         let numbers =
@@ -87,7 +87,7 @@ impl Copy {
     }
 
     /// # Errors
-    /// [`StepError::Cancelled`] if `keep_going` says so.
+    /// [`StepError::Cancelled`] if `keep_going` returns false.
     pub fn make_dataset(&self, keep_going: impl FnMut(usize) -> bool) -> Result<PreparedDataset, StepError> {
         let [train, valid, test] = draw_distinct(self.sizes(), self.seed, |rng| self.draw(rng), keep_going)?;
         let symbols = (0..self.symbols).map(|at| format!("s{at}"));
@@ -136,7 +136,7 @@ impl Copy {
         }
     }
 
-    /// What the best possible language model comes to.
+    /// The loss and accuracy of the best possible language model.
     fn bounds(&self) -> Vec<(&'static str, f64)> {
         if self.objective == SequenceObjective::Classify {
             return Vec::new();

@@ -1,7 +1,7 @@
-//! The facts of a dataset that a person should know before training: sizes, lengths, labels, and the accuracy of a constant answer.
-//! For data from files also: lengths and labels of each split, repeated sequences, sequences that two splits share, and sequences
-//! with more than one label. Generated datasets have none of the last three by construction, but for bAbI, whose stories differ until
-//! they are cut to `max_length`.
+//! Facts about a dataset before training: sizes, lengths, labels, and the accuracy of a constant answer. For data from files also:
+//! lengths and labels of each split, repeated sequences, sequences in two splits, and sequences with several labels. Generated
+//! datasets have none of the last three by construction, except bAbI, whose stories differ only until they are truncated to
+//! `max_length`.
 
 use std::collections::HashMap;
 
@@ -47,7 +47,7 @@ pub fn report(dataset: &Dataset, context: &mut dyn Context) {
     report_repetitions(dataset, context);
 }
 
-/// Reports quantiles of the lengths of a split by nearest rank: every quantile is a length that occurs.
+/// Reports quantiles of the lengths of a split by nearest rank: every quantile is an existing length.
 fn report_lengths(name: &str, split: &Split, quantiles: &[(&str, f64)], context: &mut dyn Context) {
     let mut lengths: Vec<_> = split.lengths().collect();
     lengths.sort_unstable();
@@ -57,8 +57,8 @@ fn report_lengths(name: &str, split: &Split, quantiles: &[(&str, f64)], context:
     }
 }
 
-/// Reports the share of each label in `train`, and the accuracy in `test` of always answering the commonest target of `train` (among
-/// equally common ones, the smallest).
+/// Reports the share of each label in `train`, and the accuracy in `test` of always answering the most frequent target of `train`
+/// (of equally frequent ones, the smallest).
 fn report_baseline(dataset: &Dataset, context: &mut dyn Context) {
     let (targets, many, what): (fn(&Split) -> Vec<u32>, _, _) = match dataset.about.objective {
         Goal::Classify => (|split| split.labels().to_vec(), dataset.about.classes, "label"),
@@ -79,7 +79,7 @@ fn report_baseline(dataset: &Dataset, context: &mut dyn Context) {
     context.log(&format!("always naming the commonest {what} of `train` is right for {percent:.1} % of `test`"));
 }
 
-/// The targets of a language model: every token but the first of each sequence.
+/// The targets of a language model: every token except the first of each sequence.
 fn next_tokens(split: &Split) -> Vec<u32> {
     (0..split.len()).flat_map(|index| &split.sequence(index)[1..]).copied().collect()
 }
@@ -111,7 +111,7 @@ fn report_labels(dataset: &Dataset, context: &mut dyn Context) {
     }
 }
 
-/// Where a sequence was seen: in which splits, and with which label first.
+/// The splits in which a sequence occurs, and its first label.
 struct Seen {
     splits: [bool; 3],
     label: Option<u32>,
@@ -153,7 +153,7 @@ fn report_repetitions(dataset: &Dataset, context: &mut dyn Context) {
     }
 }
 
-/// 128 bits of the hash of a sequence, which no two different ones share in practice.
+/// 128 bits of the hash of a sequence; collisions do not occur in practice.
 fn fingerprint(split: &Split, index: usize) -> [u8; 16] {
     let mut hasher = blake3::Hasher::new();
     for token in split.sequence(index) {

@@ -1,8 +1,8 @@
 //! `dataset: images`: labelled images as sequences of pixels (Le, Jaitly and Hinton 2015, section 4.2; the task Image of Long Range
 //! Arena, Tay et al. 2021).
 //!
-//! A token is a level of brightness. A grey image of `width x height` pixels has as many tokens; a coloured one has three for each
-//! pixel: red, green, blue. Colours become grey by the luma of ITU-R BT.601.
+//! A token is a level of brightness. A grey image of `width x height` pixels has that many tokens; a coloured one has three for
+//! each pixel: red, green, blue. Colours are converted to grey by the luma of ITU-R BT.601.
 
 use assay_data::images::{self, ImageSet, Published, Shape, luma, pixel_order};
 use schemars::JsonSchema;
@@ -110,7 +110,7 @@ fn tenth() -> f64 {
 }
 
 impl Images {
-    /// What makes these parameters impossible, whatever the images.
+    /// The first invalid parameter, as far as it can be detected without the images.
     #[must_use]
     pub fn find_problem(&self) -> Option<ConfigProblem> {
         let numbers = [("shrink", self.shrink, 1, 1024), ("levels", self.levels, 2, 256)];
@@ -147,7 +147,7 @@ impl Images {
         check_tokens(samples as u64 * length as u64, &what, hint)?;
         let places = self.places(found.shape);
         let [train, valid, test] = chosen.map(|split| {
-            // A split is only chosen from those that are published.
+            // Only published splits are chosen from.
             let set = published[split.from].unwrap_or(&found.train);
             self.sequences(set, found.shape, &places, &split.samples)
         });
@@ -186,7 +186,7 @@ impl Images {
         Ok(shape.width / self.shrink * (shape.height / self.shrink) * channels)
     }
 
-    /// The corners, as column and row of the published image, of what becomes each pixel, in the order of the sequence.
+    /// The corners, as column and row of the published image, of the squares that become pixels, in the order of the sequence.
     fn places(&self, shape: Shape) -> Vec<(usize, usize)> {
         let order = match self.order {
             PixelOrder::Rows => images::PixelOrder::Rows,
@@ -290,7 +290,7 @@ mod tests {
         assert!(error(json!({"path": "/nowhere"})).contains("`nowhere` cannot be read"));
     }
 
-    /// Fashion-MNIST as Debian ships it; tests/run installs it.
+    /// Debian's package of Fashion-MNIST; tests/run installs it.
     const FASHION: &str = "/usr/share/datasets/fashion-mnist";
 
     #[test]
@@ -301,7 +301,7 @@ mod tests {
         let dataset = crate::dataset::Dataset::read(&context.artifacts["dataset"]).unwrap();
         assert_eq!(dataset.splits().map(|(_, split)| split.len()), [2000, 500, 10_000]);
         assert_eq!((dataset.about.classes, dataset.about.max_length, dataset.about.vocabulary.len()), (10, 784, 256));
-        // Of the published test images, each class has 1,000, and the first is an ankle boot.
+        // The published test set has 1,000 images of each class, and the first is an ankle boot.
         for class in 0..10 {
             assert_eq!(context.last(&format!("data/test/label/{class}")), Some(0.1));
         }

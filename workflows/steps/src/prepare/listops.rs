@@ -1,5 +1,5 @@
-//! ListOps as Long Range Arena publishes it (Tay et al. 2020, `lra_benchmarks/data/listops.py`; the task is Nangia and
-//! Bowman's of 2018): nested operations on lists of digits, and the digit that the whole evaluates to.
+//! ListOps as published by Long Range Arena (Tay et al. 2020, `lra_benchmarks/data/listops.py`; the task is by Nangia
+//! and Bowman, 2018): nested operations on lists of digits, and the digit that is the value of the expression.
 //!
 //! ```text
 //! tree(depth) = digit                       with probability 1 - p, and always at depth = max_depth
@@ -8,9 +8,9 @@
 //! digit       = 0..=9                       uniform
 //! ```
 //!
-//! The published generator calls p `VALUE_P`, with 0.25, draws trees until it has enough, and drops those whose length
-//! is out of bounds and those it has already. So do we, with inclusive bounds; the parentheses of its binary trees,
-//! which its own tokenizer strips, are never printed.
+//! The published generator calls p `VALUE_P`, with the value 0.25, draws trees until it has enough, and drops
+//! duplicates and trees whose length is out of bounds. This generator does the same, with inclusive bounds; the
+//! parentheses of the published binary trees, which the published tokenizer strips, are never printed.
 
 use std::collections::HashSet;
 
@@ -32,9 +32,9 @@ const FIRST_OPERATOR: u32 = 10;
 const OPERATORS: u32 = 4;
 const END: u32 = 14;
 
-/// Generation gives up after so many draws in a row without a new sequence.
+/// Generation stops with an error after this many consecutive draws without a new sequence.
 const PATIENCE: u64 = 1_000_000;
-/// It also gives up after so many draws for each sequence that is wanted (and `PATIENCE` more).
+/// It also stops after this many draws for each requested sequence (plus `PATIENCE`).
 const PATIENCE_EACH: u64 = 2_000;
 
 /// The parameters of `dataset: listops`.
@@ -89,13 +89,13 @@ fn quarter() -> f64 {
 pub struct Sample {
     /// Token ids.
     pub tokens: Vec<u32>,
-    /// What the expression evaluates to.
+    /// The value of the expression.
     pub label: u32,
 }
 
-/// What generation made, and what it cost.
+/// The result of the generation, and its cost.
 pub struct Generated {
-    /// The samples, shuffled, all different.
+    /// The samples, shuffled and without duplicates.
     pub samples: Vec<Sample>,
     /// Why trees were dropped.
     pub rejected: Rejected,
@@ -113,7 +113,7 @@ pub struct Rejected {
 }
 
 impl Rejected {
-    /// All of them.
+    /// The number of dropped trees.
     #[must_use]
     pub fn total(self) -> u64 {
         self.short + self.long + self.duplicate
@@ -121,13 +121,13 @@ impl Rejected {
 }
 
 impl ListOps {
-    /// How many sequences are wanted in all.
+    /// The total number of requested sequences.
     #[must_use]
     pub fn sequences(&self) -> usize {
         self.train + self.valid + self.test
     }
 
-    /// What makes these parameters impossible, as far as it can be told without trying: the key, what, and a hint.
+    /// The first invalid parameter, as far as it can be detected without drawing: the key, the problem, and a hint.
     #[must_use]
     pub fn find_problem(&self) -> Option<ConfigProblem> {
         if let Some(found) = self.out_of_range() {
@@ -158,7 +158,7 @@ impl ListOps {
         })
     }
 
-    /// The ranges of the schema once more, for configs that do not come from a checked workflow file.
+    /// The ranges of the schema, for configs that do not come from a checked workflow file.
     fn out_of_range(&self) -> Option<ConfigProblem> {
         let numbers = [
             ("train", self.train, 1, 1_000_000),
@@ -183,11 +183,11 @@ impl ListOps {
         (shortest, longest)
     }
 
-    /// Draws the dataset. `keep_going` is asked now and then, with the number of samples so far.
+    /// Draws the dataset. `keep_going` is called at intervals with the number of samples so far.
     ///
     /// # Errors
-    /// [`StepError::Failed`] if the parameters are impossible, or so improbable that patience runs out;
-    /// [`StepError::Cancelled`] if `keep_going` says so.
+    /// [`StepError::Failed`] if the parameters are impossible, or so improbable that the limit of draws is reached;
+    /// [`StepError::Cancelled`] if `keep_going` returns false.
     pub fn generate(&self, mut keep_going: impl FnMut(usize) -> bool) -> Result<Generated, StepError> {
         if let Some((_, message, hint)) = self.find_problem() {
             return Err(StepError::Failed { message, hint: Some(hint) });
@@ -217,12 +217,12 @@ impl ListOps {
                 }
             }
         }
-        // Without this the last split would lack the short sequences, which are used up first.
+        // Without shuffling, the last split would have fewer short sequences, which are exhausted first.
         shuffle(&mut samples, &mut rng);
         Ok(Generated { samples, rejected })
     }
 
-    /// Draws a tree onto `tokens` and evaluates it; `None`, and at once, when it grows longer than `max_length`.
+    /// Draws a tree onto `tokens` and evaluates it; returns `None` as soon as it is longer than `max_length`.
     fn tree(&self, rng: &mut ChaCha8Rng, depth: usize, tokens: &mut Vec<u32>) -> Option<u32> {
         if tokens.len() >= self.max_length {
             return None;
@@ -282,7 +282,7 @@ fn apply(operator: u32, values: &mut [u32]) -> u32 {
     }
 }
 
-/// A sequence as it is printed.
+/// The text of a sequence.
 #[must_use]
 pub fn text(tokens: &[u32]) -> String {
     let words: Vec<_> = tokens.iter().map(|id| VOCABULARY.get(*id as usize).copied().unwrap_or("?")).collect();
@@ -308,7 +308,7 @@ mod tests {
         }
     }
 
-    /// Evaluates the printed text with a stack of lists, sharing nothing with the generator.
+    /// Evaluates the text with a stack of lists, sharing no code with the generator.
     fn evaluate(text: &str) -> i64 {
         let mut stack: Vec<(&str, Vec<i64>)> = vec![("root", Vec::new())];
         for word in text.split(' ') {
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn the_published_examples_evaluate_as_published() {
-        // From the paper's introduction of the task, and the cases of the published `to_value`.
+        // From the paper that introduces the task, and the cases of the published `to_value`.
         assert_eq!(evaluate("[MAX 4 3 [MIN 2 3 ] 1 0 [MED 1 5 8 9 2 ] ]"), 5);
         assert_eq!(evaluate("[MED 1 2 ]"), 1);
         assert_eq!(evaluate("[SM 9 9 9 ]"), 7);

@@ -6,8 +6,8 @@
 //! | `lra_text` | `aclImdb_v1.tar.gz` or its folder | bytes, the first `max_length` of each review | train and test published |
 //! | `lra_pathfinder` | `DIFFICULTY/metadata/N.npy`, `DIFFICULTY/imgs/N/sample_I.png` | 256 levels of brightness | none published |
 //!
-//! Long Range Arena's task Image is `dataset: images` with `format: cifar10`. Where no split is published, one is cut from the training
-//! samples, by default a tenth each, as the authors cut Pathfinder.
+//! Long Range Arena's task Image is `dataset: images` with `format: cifar10`. A split that is not published is taken from the training
+//! samples, by default a tenth each, as the authors divide Pathfinder.
 
 use assay_data::Files;
 use assay_data::lra::{self, VOCABULARY, read_listops, read_pathfinder, read_reviews};
@@ -122,13 +122,13 @@ fn hardest() -> String {
     "curv_contour_length_14".into()
 }
 
-/// Unpublished splits are a tenth each, as the authors of Long Range Arena cut Pathfinder.
+/// Unpublished splits are a tenth each, as the authors of Long Range Arena divide Pathfinder.
 fn split_sizes(most: [Option<usize>; 3], seed: u64) -> SplitSizes {
     SplitSizes { most, valid_fraction: 0.1, test_fraction: 0.1, seed }
 }
 
 impl LraListOps {
-    /// What makes these parameters impossible, whatever the files.
+    /// The first invalid parameter, as far as it can be detected without the files.
     #[must_use]
     pub fn find_problem(&self) -> Option<ConfigProblem> {
         range_problem(&[("max_length", self.max_length, 1, 65536)]).or_else(|| self.split_sizes().find_problem())
@@ -167,7 +167,7 @@ impl LraListOps {
 }
 
 impl LraText {
-    /// What makes these parameters impossible, whatever the files.
+    /// The first invalid parameter, as far as it can be detected without the files.
     #[must_use]
     pub fn find_problem(&self) -> Option<ConfigProblem> {
         range_problem(&[("max_length", self.max_length, 1, 65536)]).or_else(|| self.split_sizes().find_problem())
@@ -206,7 +206,7 @@ impl LraText {
 }
 
 impl LraPathfinder {
-    /// What makes these parameters impossible, whatever the files.
+    /// The first invalid parameter, as far as it can be detected without the files.
     #[must_use]
     pub fn find_problem(&self) -> Option<ConfigProblem> {
         let resolution = self.resolution.unwrap_or(1);
@@ -244,7 +244,7 @@ fn borrow_samples(samples: &[(Vec<u8>, u32)]) -> Vec<Sample<'_>> {
     samples.iter().map(|(tokens, label)| (tokens.as_slice(), *label)).collect()
 }
 
-/// A dataset with the splits and the length of the longest sequence; the caller fills in the rest.
+/// A dataset with these splits and the length of the longest sequence; the caller fills in the rest.
 fn assign_splits(
     name: &'static str,
     files: &Files,

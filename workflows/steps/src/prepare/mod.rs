@@ -1,7 +1,7 @@
-//! `prepare`: makes a dataset, out of nothing but a seed or out of local files as their authors publish them.
+//! `prepare`: makes a dataset, either generated from a seed or read from published local files.
 //!
-//! Each kind of dataset has its own file, such as `listops.rs` and `images.rs`. Each makes a `PreparedDataset`, which `step.rs`
-//! describes, reports and writes. `facts.rs` reports the facts that a person should know before training.
+//! Each kind of dataset has a separate file, such as `listops.rs` and `images.rs`, which makes a `PreparedDataset`; `step.rs`
+//! describes, reports and writes it. `facts.rs` reports facts for people before training.
 
 mod babi;
 mod copy;

@@ -1,8 +1,8 @@
-//! `dataset: pathfinder`: images with two dots and dashed paths, generated: does one path connect the dots? The scenes and their source
-//! are described in `assay_data::pathfinder`.
+//! `dataset: pathfinder`: generated images with two dots and dashed paths: does one path connect the dots? `assay_data::pathfinder`
+//! describes the scenes and their source.
 //!
-//! A sequence is the pixels of an image row by row, each a level of brightness of 256. Sides of 32, 64, 128 (Path-X) and 256 are the usual
-//! ones. The lengths of dashes and gaps grow with the side unless they are given.
+//! A sequence is the pixels of an image row by row, with 256 levels of brightness. Common sides are 32, 64, 128 (Path-X) and 256. The
+//! lengths of dashes and gaps grow with the side unless they are given.
 
 use assay_data::pathfinder::Scene;
 use rand_chacha::ChaCha8Rng;
@@ -70,7 +70,7 @@ fn forty() -> f64 {
 }
 
 impl Pathfinder {
-    /// What makes these parameters impossible, as far as it can be told without trying.
+    /// The first invalid parameter, as far as it can be detected without drawing.
     #[must_use]
     pub fn find_problem(&self) -> Option<ConfigProblem> {
         let scene = self.scene();
@@ -105,10 +105,10 @@ impl Pathfinder {
         }
     }
 
-    /// Draws the dataset. `keep_going` is asked now and then, with the number of images so far.
+    /// Draws the dataset. `keep_going` is called at intervals with the number of images so far.
     ///
     /// # Errors
-    /// [`StepError::Failed`] if the paths do not fit; [`StepError::Cancelled`] if `keep_going` says so.
+    /// [`StepError::Failed`] if the paths do not fit; [`StepError::Cancelled`] if `keep_going` returns false.
     pub fn make_dataset(&self, mut keep_going: impl FnMut(usize) -> bool) -> Result<PreparedDataset, StepError> {
         let scene = self.scene();
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);

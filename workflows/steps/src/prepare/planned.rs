@@ -1,4 +1,4 @@
-//! The task of a dataset, as far as its config determines it before the dataset is made.
+//! The task of a dataset, if its config determines it before the dataset is made.
 
 use assay_data::lra::VOCABULARY;
 use assay_models::{Objective, Task};
@@ -12,7 +12,7 @@ use super::recall::Recall;
 use super::step::Config;
 use super::text::Text;
 
-/// The task of the dataset that a `prepare` step with this config makes; none if it depends on the data.
+/// The task of the dataset of a `prepare` step with this config; `None` if it depends on the data.
 #[must_use]
 pub fn plan_task(config: &Value) -> Option<Task> {
     Some(match serde_json::from_value(config.clone()).ok()? {

@@ -1,4 +1,4 @@
-//! `dataset: plugin`: sequences that a plugin makes.
+//! `dataset: plugin`: sequences from a plugin.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,10 +11,10 @@ use crate::plugin::{
     Plugin, PluginDataset as Facts, PluginRef, PluginSequences, PluginSplit, forward_log, report_plugins, start_plugin,
 };
 
-/// The most sequences of one call. More would save no time: a call costs microseconds.
+/// The maximum number of sequences in a call. More would not save time, since a call costs microseconds.
 const MOST_SEQUENCES: usize = 256;
 
-/// The most tokens of one call, unless a single sequence has more: 16 MiB, well below the limit of an answer.
+/// The maximum number of tokens in a call, unless a single sequence has more: 16 MiB, well below the limit of an answer.
 const MOST_TOKENS: usize = 4 << 20;
 
 /// A dataset that a plugin makes. Sequence i of a split depends on the plugin, its config and the seed alone.

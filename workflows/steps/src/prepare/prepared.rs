@@ -1,4 +1,4 @@
-//! A dataset before it is written, checks of configs that several kinds of datasets share, and drawing distinct sequences.
+//! A dataset before it is written, common checks of configs, and drawing of distinct sequences.
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::context::StepError;
 use crate::dataset::{Goal, Sources, Split};
 
-/// No more tokens than this in all, so that a dataset stays below 1 GiB.
+/// The maximum total number of tokens, so that a dataset stays below 1 GiB.
 pub const MAX_TOKENS: u64 = 1 << 28;
 
 /// What a model shall do with a sequence that needs memory.
@@ -34,7 +34,7 @@ impl From<SequenceObjective> for Goal {
     }
 }
 
-/// A dataset but for its config.
+/// A dataset without its config.
 #[derive(Default)]
 pub struct PreparedDataset {
     pub name: &'static str,
@@ -42,7 +42,7 @@ pub struct PreparedDataset {
     pub vocabulary: Vec<String>,
     pub goal: Goal,
     pub classes: usize,
-    /// The name of each class; empty if classes have only numbers.
+    /// The name of each class; empty if classes only have numbers.
     pub labels: Vec<String>,
     /// The name of each group; empty without groups.
     pub groups: Vec<String>,
@@ -50,28 +50,28 @@ pub struct PreparedDataset {
     pub train: Split,
     pub valid: Split,
     pub test: Split,
-    /// What only this kind of dataset reports, by name.
+    /// Metrics specific to this kind of dataset, by name.
     pub metrics: Vec<(&'static str, f64)>,
     /// Lines for the log.
     pub notes: Vec<String>,
-    /// What a person should know before using it.
+    /// Warnings about its use.
     pub warnings: Vec<String>,
-    /// The files that it was read from.
+    /// The files from which it was read.
     pub sources: Sources,
 }
 
-/// Why a config is impossible: the key, what is wrong, and a hint.
+/// Why a config is impossible: the key, the problem, and a hint.
 pub type ConfigProblem = (&'static str, String, String);
 
-/// A sequence, and its label where it is for a classifier.
+/// A sequence, with its label if it is for a classifier.
 pub type Sample = (Vec<u32>, Option<u32>);
 
-/// Draws so many different sequences and deals them to the splits. `keep_going` is asked now and then, with the number
-/// of sequences so far. The caller sees to it that there are at least twice as many sequences as are wanted, so that
-/// drawing again what was there already takes no more than as many draws.
+/// Draws distinct sequences and divides them among the splits. `keep_going` is called at intervals with the number of
+/// sequences so far. The caller ensures that at least twice as many sequences exist as are requested, so that at most
+/// half of the draws are repetitions on average.
 ///
 /// # Errors
-/// [`StepError::Cancelled`] if `keep_going` says so.
+/// [`StepError::Cancelled`] if `keep_going` returns false.
 pub fn draw_distinct(
     sizes: [usize; 3],
     seed: u64,
@@ -99,7 +99,7 @@ pub fn draw_distinct(
     Ok(splits)
 }
 
-/// What makes a dataset of so many sequences, of `length` tokens each, impossible where only `possible` are different.
+/// Why a dataset with these sizes, of `length` tokens per sequence, is impossible if only `possible` sequences are distinct.
 #[must_use]
 pub fn sizes_problem(sizes: [usize; 3], length: usize, possible: f64) -> Option<ConfigProblem> {
     if let Some(at) = sizes.iter().position(|size| !(1..=1_000_000).contains(size)) {
@@ -118,7 +118,7 @@ pub fn sizes_problem(sizes: [usize; 3], length: usize, possible: f64) -> Option<
     })
 }
 
-/// The first of these numbers that is outside of its range (`(key, value, low, high)`, both ends included).
+/// The first number that is out of range (`(key, value, low, high)`, inclusive).
 #[must_use]
 pub fn range_problem<T: PartialOrd + Display>(numbers: &[(&'static str, T, T, T)]) -> Option<ConfigProblem> {
     let (key, value, low, high) = numbers.iter().find(|(_, value, low, high)| !(low..=high).contains(&value))?;

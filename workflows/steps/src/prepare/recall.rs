@@ -1,5 +1,5 @@
-//! `dataset: recall`: associative recall at a distance (Ba et al. 2016, section 4.1; Arora et al. 2023 ask for several
-//! keys, as `predict` does): remember which value belongs to which key, and ignore what lies between.
+//! `dataset: recall`: associative recall at a distance (Ba et al. 2016, section 4.1; Arora et al. 2023 query several
+//! keys, as `predict` does): remember which value belongs to which key, and ignore the tokens between.
 //!
 //! ```text
 //! classify    k_1 v_1 .. k_n v_n  . .. .  k_q               2 n + d + 1 tokens; the label is v_q, q uniform
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! The keys of a sequence are n different ones of K; each value is uniform on V; there are d fillers. A model that
-//! forgets the pairs is right in one of V answers. What is asked for lies more than d tokens back.
+//! forgets the pairs is right in one of V answers. The queried pair is more than d tokens back.
 //!
-//! The best possible language model cannot know the n values and the keys but the first of the beginning, nor in which
-//! order the keys come again: its loss is `(n ln V + sum_{i=2..n} ln(K - i + 1) + ln n!) / (4 n + d - 1)` nats, and of its
-//! guesses one in V, one in K - i + 1 and one in n - i + 1 is right: `data/loss_floor` and `data/accuracy_ceiling`.
+//! The best possible language model cannot predict the n values, the first occurrences of keys except the first one, and the order in which
+//! the keys are queried: its loss is `(n ln V + sum_{i=2..n} ln(K - i + 1) + ln n!) / (4 n + d - 1)` nats, and of its guesses one in V, one
+//! in K - i + 1 and one in n - i + 1 is right: `data/loss_floor` and `data/accuracy_ceiling`.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -69,7 +69,7 @@ fn four() -> usize {
 }
 
 impl Recall {
-    /// What makes these parameters impossible.
+    /// The first invalid parameter.
     #[must_use]
     pub fn find_problem(&self) -> Option<ConfigProblem> {
         let numbers = [
@@ -81,7 +81,7 @@ impl Recall {
         range_problem(&numbers).or_else(|| sizes_problem(self.sizes(), self.tokens(), self.possible()))
     }
 
-    /// How many different sequences there are.
+    /// The number of distinct sequences.
     fn possible(&self) -> f64 {
         let pair = |at: usize| (self.keys - at) as f64 * self.values as f64;
         let beginnings: f64 = (0..self.pairs).map(pair).product();
@@ -105,7 +105,7 @@ impl Recall {
     }
 
     /// # Errors
-    /// [`StepError::Cancelled`] if `keep_going` says so.
+    /// [`StepError::Cancelled`] if `keep_going` returns false.
     pub fn make_dataset(&self, keep_going: impl FnMut(usize) -> bool) -> Result<PreparedDataset, StepError> {
         let [train, valid, test] = draw_distinct(self.sizes(), self.seed, |rng| self.draw(rng), keep_going)?;
         let keys = (0..self.keys).map(|at| format!("k{at}"));
@@ -131,7 +131,7 @@ impl Recall {
 
     fn draw(&self, rng: &mut ChaCha8Rng) -> Sample {
         let mut keys: Vec<u32> = (0..self.keys as u32).collect();
-        // The first places of Fisher and Yates's shuffle are as random as all of them.
+        // The first elements of Fisher and Yates's shuffle are as random as the complete shuffle.
         for at in 0..self.pairs {
             keys.swap(at, rng.random_range(at..self.keys));
         }
@@ -154,14 +154,14 @@ impl Recall {
         }
     }
 
-    /// What the best possible language model comes to.
+    /// The loss and accuracy of the best possible language model.
     fn bounds(&self) -> Vec<(&'static str, f64)> {
         if self.objective == SequenceObjective::Classify {
             return Vec::new();
         }
         let (pairs, values) = (self.pairs as f64, self.values as f64);
         let predictions = (self.tokens() - 1) as f64;
-        // Out of how many each unknown token is one, by its kind.
+        // The number of equally likely values of each unpredictable token, by its kind.
         let new_keys = (1..self.pairs).map(|at| (self.keys - at) as f64);
         let old_keys = (1..=self.pairs).map(|left| left as f64);
         let choices: Vec<f64> = new_keys.chain(old_keys).collect();

@@ -1,4 +1,4 @@
-//! What a dataset is read from: a local file or folder that a config names, and the record of what was read.
+//! The source of a dataset: a local file or folder in a config, and the record of the files that were read.
 
 use assay_data::{DataError, Files};
 use assay_spec::ArtifactRef;
@@ -7,17 +7,17 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::context::{Context, StepError};
 use crate::dataset::{OtherFiles, SourceFile, Sources};
 
-/// No file or folder of a dataset is larger, in bytes.
+/// The size limit of a file or folder of a dataset, in bytes.
 pub const MOST_BYTES: u64 = 64 << 30;
 
-/// Of more files than this, only the first are recorded one by one.
+/// If there are more files, only the first are recorded individually.
 const RECORDED: usize = 100;
 
-/// A file or a folder: by its path as a person writes it, by its content as soon as the workflow runs.
+/// A file or a folder: by its path in a workflow file, by its content in a resolved config.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)] // Written only; reading says what is wrong itself.
 pub enum LocalFile {
-    /// A path, for a step that is run by hand.
+    /// A path, for a step that is run manually.
     Path(String),
     /// The content, in the store.
     Content(ArtifactRef),
@@ -34,7 +34,7 @@ impl<'de> Deserialize<'de> for LocalFile {
 }
 
 impl LocalFile {
-    /// The files that it stands for, and what people call the whole.
+    /// The files at this path, with the name of the whole for messages.
     ///
     /// # Errors
     /// If it cannot be read.

@@ -1,4 +1,4 @@
-//! Which published samples go into which split of a dataset: official splits stay what they are, and what is not published is cut
+//! Assigns published samples to the splits of a dataset: official splits are kept, and a split that is not published is taken
 //! from the training samples.
 
 use rand_chacha::ChaCha8Rng;
@@ -8,20 +8,20 @@ use super::prepared::{ConfigProblem, MAX_TOKENS};
 use crate::context::StepError;
 use crate::random::shuffle;
 
-/// How many samples are wanted, and what part of the training samples replaces a split that is not published.
+/// The number of requested samples, and the fraction of training samples that replaces a split that is not published.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SplitSizes {
-    /// The most samples of train, valid and test; all where there is none.
+    /// The maximum number of samples of train, valid and test; `None` for all.
     pub most: [Option<usize>; 3],
-    /// The part of the training samples that is for validation.
+    /// The fraction of the training samples that is used for validation.
     pub valid_fraction: f64,
-    /// The part of the training samples that is for the test.
+    /// The fraction of the training samples that is used for the test.
     pub test_fraction: f64,
-    /// Which samples are taken follows from it.
+    /// The seed of the selection.
     pub seed: u64,
 }
 
-/// The samples of a split: of which published split (0 train, 1 valid, 2 test), and which of it, in ascending order.
+/// The samples of a split: the published split (0 train, 1 valid, 2 test), and the indices in it, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenSamples {
     pub from: usize,
@@ -29,7 +29,7 @@ pub struct ChosenSamples {
 }
 
 impl SplitSizes {
-    /// What makes it impossible, whatever the data.
+    /// The first invalid parameter, as far as it can be detected without the data.
     #[must_use]
     pub fn find_problem(&self) -> Option<ConfigProblem> {
         if let Some(found) = fractions_problem(self.valid_fraction, self.test_fraction) {
@@ -40,8 +40,8 @@ impl SplitSizes {
         Some((key, format!("{key} 0 leaves a split without samples"), "give at least 1, or leave it out".into()))
     }
 
-    /// Deals the published samples: `published` says how many there are of train, valid and test, and none where a split is not
-    /// published.
+    /// Assigns the published samples: `published` has the numbers of train, valid and test samples, and `None` for a split that
+    /// is not published.
     ///
     /// # Errors
     /// [`StepError::Failed`] if a split would have no sample.
@@ -75,7 +75,7 @@ impl SplitSizes {
     }
 }
 
-/// Why a dataset cannot be divided by these fractions for validation and test.
+/// Why a dataset cannot be divided with these fractions for validation and test.
 #[must_use]
 pub fn fractions_problem(valid: f64, test: f64) -> Option<ConfigProblem> {
     for (key, fraction) in [("valid_fraction", valid), ("test_fraction", test)] {

@@ -124,7 +124,7 @@ impl Step for Prepare {
     }
 }
 
-/// What the schema cannot say: demands that no sequence can meet.
+/// Checks that the schema cannot express: requirements that no sequence satisfies.
 fn check(config: &Value) -> Vec<Finding> {
     let Ok(config) = parse::<Config>(config.clone()) else { return Vec::new() };
     let finding = |(key, message, hint): ConfigProblem| Finding { path: vec![key.into()], message, hint: Some(hint) };

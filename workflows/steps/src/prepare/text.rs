@@ -1,9 +1,9 @@
 //! `dataset: text`: local files, byte by byte, for a language model.
 //!
-//! The vocabulary is the 256 bytes, whatever the text's encoding. A single file is divided where it stands: its beginning is
-//! `train`, then comes `valid`, and its end is `test`, so that no test sequence lies between two that were trained on. Of several
-//! files, each is a document that goes into one split as a whole. Each part or document is cut into sequences of `length` bytes, one
-//! after another; a shorter rest is kept if it has two bytes.
+//! The vocabulary is the 256 bytes, whatever the text's encoding. A single file is divided by position: its beginning is `train`,
+//! then comes `valid`, and its end is `test`, so that no test sequence lies between two training sequences. Of several files, each
+//! is a document that goes into one split as a whole. Each part or document is divided into consecutive sequences of `length` bytes;
+//! a shorter remainder is kept if it has at least two bytes.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -51,7 +51,7 @@ fn tenth() -> f64 {
 }
 
 impl Text {
-    /// What makes these parameters impossible, whatever the file.
+    /// The first invalid parameter, as far as it can be detected without the file.
     #[must_use]
     pub fn find_problem(&self) -> Option<ConfigProblem> {
         fractions_problem(self.valid_fraction, self.test_fraction)
@@ -123,8 +123,8 @@ impl Text {
         })
     }
 
-    /// The documents of each split: in an order that follows from the seed, those of the test come first, then those for validation,
-    /// each until its part of all bytes is reached. None if a split has no document of two bytes.
+    /// The documents of each split: in a random order, the documents of the test come first, then those for validation, each until
+    /// its fraction of all bytes is reached. `None` if a split has no document of two bytes.
     fn divide_documents<'a>(&self, documents: &'a [Vec<u8>]) -> Option<[Vec<&'a [u8]>; 3]> {
         let mut order: Vec<&[u8]> =
             documents.iter().map(Vec::as_slice).filter(|document| document.len() >= 2).collect();
@@ -143,7 +143,7 @@ impl Text {
         (!order.is_empty()).then_some([order, valid, test])
     }
 
-    /// The three parts of a text; none if one of them has no two bytes.
+    /// The three parts of a text; `None` if one of them has less than two bytes.
     fn divide<'a>(&self, text: &'a [u8]) -> Option<[&'a [u8]; 3]> {
         let part = |fraction: f64| (text.len() as f64 * fraction).floor() as usize;
         let test = text.len().checked_sub(part(self.test_fraction))?;
@@ -163,13 +163,13 @@ impl Text {
     }
 }
 
-/// The vocabulary of bytes, as they are printed.
+/// The vocabulary of bytes, as printed.
 #[must_use]
 pub fn byte_names() -> Vec<String> {
     (0..=u8::MAX).map(printed).collect()
 }
 
-/// A byte as it is printed.
+/// A byte as printed.
 fn printed(byte: u8) -> String {
     if byte.is_ascii_graphic() || byte == b' ' { char::from(byte).to_string() } else { format!("\\x{byte:02x}") }
 }
@@ -196,7 +196,7 @@ mod tests {
         let text: Vec<u8> = (0..100).collect();
         let made = made(config(16), &text).unwrap();
         let joined = [&made.train, &made.valid, &made.test].map(Split::tokens).concat();
-        // Of 70 = 4 x 16 + 6, of 20 = 16 + 4 and of 10 bytes, every rest is kept.
+        // Of 70 = 4 x 16 + 6, of 20 = 16 + 4 and of 10 bytes, every remainder is kept.
         assert_eq!(joined, (0..100).collect::<Vec<u32>>());
         assert_eq!([made.train.len(), made.valid.len(), made.test.len()], [5, 2, 1]);
         assert_eq!(made.vocabulary.len(), 256);

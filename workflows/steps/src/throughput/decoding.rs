@@ -1,4 +1,4 @@
-//! Decoding: one token at a time, each the likeliest after those before.
+//! Greedy decoding, one token at a time.
 
 use std::time::Instant;
 
@@ -6,10 +6,10 @@ use assay_models::{Batch, Carry, Model, ModelError, SequenceModel};
 
 use crate::context::StepError;
 
-/// Decodes `count` tokens of one sequence from its beginning; returns them and the seconds it took.
+/// Decodes `count` tokens of one sequence from its start; returns them and the time in seconds.
 ///
 /// # Errors
-/// If the device fails, or the model takes no sequence of that length.
+/// If the device fails, or the model does not support this length.
 pub(super) fn decode(model: &Model, count: usize) -> Result<(Vec<u32>, f64), StepError> {
     let began = Instant::now();
     let (mut carry, mut token) = (Carry::default(), 0);
@@ -24,7 +24,7 @@ pub(super) fn decode(model: &Model, count: usize) -> Result<(Vec<u32>, f64), Ste
     Ok((tokens, began.elapsed().as_secs_f64()))
 }
 
-/// The place of the largest; a tie goes to the lower one.
+/// The index of the largest logit; the lower index on a tie.
 fn likeliest(logits: &[f32]) -> u32 {
     let mut best = 0;
     for (place, value) in logits.iter().enumerate() {

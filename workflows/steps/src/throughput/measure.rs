@@ -1,5 +1,5 @@
-//! The rounds. Each measures everything once, in an order that the seed shuffles anew: what changes slowly, a neighbour
-//! on the machine or the temperature, then falls on all alike, and a ratio is that of two samples of one moment.
+//! The measurement rounds. Each round measures everything once, in a new random order: slow changes, such as other load on the machine or
+//! the temperature, then affect all figures alike, and a ratio compares two samples of the same moment.
 
 use std::time::Instant;
 
@@ -13,26 +13,26 @@ use super::training::Training;
 use crate::context::{Context, StepError};
 use crate::memory::peak_bytes;
 
-/// A sample of training shall take at least so long, in seconds.
+/// The minimum duration of a training sample, in seconds.
 const SHORTEST: f64 = 0.05;
-/// The most steps in a sample.
+/// The maximum number of steps in a sample.
 const MOST_STEPS: u32 = 1000;
 
-/// How to measure.
+/// The parameters of a measurement.
 pub(super) struct Plan {
-    /// Rounds before the first that counts.
+    /// Rounds before the first measured one.
     pub warmup: usize,
     /// Rounds.
     pub samples: usize,
-    /// Tokens of a sample of decoding.
+    /// Tokens in a decoding sample.
     pub decoded: usize,
-    /// Of the order within the rounds.
+    /// The seed of the order within the rounds.
     pub seed: u64,
 }
 
-/// What is measured.
+/// The objects of a measurement.
 pub(super) struct Subject {
-    /// The training under way.
+    /// The training in progress.
     pub training: Training,
     /// The model before it, in f32 and in int8.
     pub decoders: [Model; 2],
@@ -41,34 +41,34 @@ pub(super) struct Subject {
 /// Every sample, round by round.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Samples {
-    /// Tokens trained on in a second.
+    /// Tokens per second of training.
     pub train: Vec<f64>,
-    /// Operations a second of the machine at its best; empty where the device cannot tell.
+    /// Operations per second at the machine's peak; empty if the device cannot measure it.
     pub peak: Vec<f64>,
-    /// Tokens decoded in a second, with f32 weights.
+    /// Decoded tokens per second, with f32 weights.
     pub f32: Vec<f64>,
-    /// Tokens decoded in a second, with int8 weights.
+    /// Decoded tokens per second, with int8 weights.
     pub int8: Vec<f64>,
-    /// Steps in a sample of training.
+    /// Steps in a training sample.
     pub steps: u32,
-    /// Operations that training needs for a token.
+    /// Operations per token of training.
     pub operations: f64,
-    /// The most memory that training took, in bytes: of the device where it has memory of its own, else of the process. None
-    /// where the system does not say.
+    /// The peak memory of training, in bytes: of the device if it has its own memory, otherwise of the process. `None` if
+    /// the system does not report it.
     pub peak_memory: Option<u64>,
 }
 
-/// Warms up, and measures.
+/// Warms up and measures.
 ///
 /// # Errors
 /// If a model fails, or [`StepError::Cancelled`].
 pub(super) fn measure(mut subject: Subject, plan: &Plan, context: &mut dyn Context) -> Result<Samples, StepError> {
     let model = subject.training.model()?;
     let operations = operations_per_token(&model, model.task().max_length);
-    // An update changes parameters in place where nothing else holds on to them.
+    // An update changes parameters in place only if they have no other reference.
     drop(model);
     let mut samples = Samples { operations, steps: warm_up(&mut subject, plan, context)?, ..Samples::default() };
-    // Before anything is decoded, so that it is training's alone.
+    // Read before decoding, so that it is the peak of training only.
     samples.peak_memory = context.device().kernels().peak_memory().or_else(peak_bytes);
     for decoder in &subject.decoders {
         decode(decoder, plan.decoded)?;
@@ -94,7 +94,7 @@ pub(super) fn measure(mut subject: Subject, plan: &Plan, context: &mut dyn Conte
     Ok(samples)
 }
 
-/// Trains until it is warm; returns how many steps make a sample.
+/// Trains until it is warm; returns the number of steps in a sample.
 fn warm_up(subject: &mut Subject, plan: &Plan, context: &mut dyn Context) -> Result<u32, StepError> {
     let mut quickest = f64::INFINITY;
     for _ in 0..plan.warmup.max(1) {
@@ -107,7 +107,7 @@ fn warm_up(subject: &mut Subject, plan: &Plan, context: &mut dyn Context) -> Res
     Ok(((SHORTEST / quickest.max(1e-9)).ceil() as u32).clamp(1, MOST_STEPS))
 }
 
-/// Tokens a second of so many steps.
+/// Tokens per second over `steps` steps.
 fn train(training: &mut Training, steps: u32) -> Result<f64, StepError> {
     let began = Instant::now();
     for _ in 0..steps {

@@ -1,10 +1,10 @@
-//! `uses: throughput`: how fast a model trains and decodes, against what the machine can do at best.
+//! `uses: throughput`: the rates of training and decoding of a model, relative to the machine's peak.
 //!
-//! - [`training`]: training steps on random tokens, which the peers' comparison does as well
+//! - [`training`]: training steps on random tokens, also used by the comparison with peers
 //! - [`operations`]: the floating-point operations that a token needs
 //! - [`decoding`]: one token at a time
 //! - [`measure`]: the rounds, in which everything is measured once
-//! - [`report`]: from samples to rates, ratios and intervals
+//! - [`report`]: computes rates, ratios and intervals from samples
 //! - [`step`]: the step kind
 
 mod decoding;

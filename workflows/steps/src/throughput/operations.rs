@@ -1,7 +1,7 @@
-//! The floating-point operations that training needs for a token: what a floor is computed from.
+//! The floating-point operations per token of training, from which a floor is computed.
 //!
 //! A product with a matrix of n weights takes 2 n operations forward and twice that backward (one product for the
-//! gradient of the input, one for that of the weights): 6 n. What has no weights comes on top:
+//! gradient of the input, one for that of the weights): 6 n. Operations without weights are added:
 //!
 //! | family | forward and backward, beyond 6 for each weight of a matrix |
 //! |---|---|
@@ -13,27 +13,27 @@
 //! | `pulse`, projections folded | 18 D S instead of 18 P S |
 //! | `pulse`, in a block | 6 D (C + 1) for local attention, 24 D for a convolution, 12 M W for a memory |
 //!
-//! The matrices that work on slots meet S of them once in C tokens; that which writes to a memory works once in C. What
-//! comes after the last chunk, which nothing reads, is not counted. W_q, W_v and W_o of a `pulse` work on slots where that is
-//! enough less than on tokens (`assay_models::pulse::folds`).
+//! The matrices that work on slots process S of them once per C tokens; the matrix that writes to a memory works once per C
+//! tokens. Updates after the last chunk, which nothing reads, are not counted. W_q, W_v and W_o of a `pulse` work on slots if
+//! that needs sufficiently fewer operations than on tokens (`assay_models::pulse::folds`).
 //!
-//! So a TEN with real input, complex readout and GELU takes 6 (L (3 c D K + 8 D^2) + V D) + 32 K c L. A block at scale s
-//! works once in s tokens. Norms, activations, embeddings and the update are left out: they take time, but hardly any
-//! arithmetic; and what is recomputed in the backward pass is a cost, and no work. So a ratio to a floor that is made of
-//! this flatters nobody.
+//! A TEN with real input, complex readout and GELU thus takes 6 (L (3 c D K + 8 D^2) + V D) + 32 K c L. A block at scale
+//! s works once per s tokens. Norms, activations, embeddings and the update are not counted: they take time, but few
+//! operations; and recomputation in the backward pass is overhead, not work. Ratios to this floor are therefore not
+//! overestimated.
 
 use assay_models::{
     AttentionKind, LocalKind, Mixing, Model, ModelConfig, Objective, Parameter, PulseConfig, Resonance, Role,
     TenConfig, TransformerConfig, Weight, pulse::folds,
 };
 
-/// Operations that forward and backward need for each token of sequences of `length` tokens.
+/// Operations of forward and backward per token of sequences of `length` tokens.
 #[must_use]
 pub fn operations_per_token(model: &Model, length: usize) -> f64 {
     let matrices: f64 =
         model.parameters().iter().map(|(name, parameter)| count_weights(model.config(), name, parameter, length)).sum();
     let predicts = model.task().objective == Objective::Predict;
-    // A tied language model's head is a product with the embedding table, which is no matrix by its role.
+    // A tied language model's head is a product with the embedding table, whose role is not a matrix.
     let table = match model.parameters().get("embedding.table") {
         Some(table) if model.config().common().tied && predicts => count_elements(&table.value),
         _ => 0,
@@ -41,7 +41,7 @@ pub fn operations_per_token(model: &Model, length: usize) -> f64 {
     6.0 * (matrices + table as f64) + count_mixing(model.config(), length)
 }
 
-/// The weights of a matrix, as often as a token meets them.
+/// The weights of a matrix, times how often a token is multiplied with it.
 fn count_weights(config: &ModelConfig, name: &str, parameter: &Parameter, length: usize) -> f64 {
     if parameter.role != Role::Linear {
         return 0.0;
@@ -55,20 +55,20 @@ fn count_weights(config: &ModelConfig, name: &str, parameter: &Parameter, length
     }
 }
 
-/// The scale at which a matrix of a TEN works: once in so many tokens.
+/// The scale of a matrix of a TEN: it works once per this many tokens.
 fn scale(name: &str) -> f64 {
     let scale = name.split('.').skip_while(|part| *part != "scale").nth(1).and_then(|scale| scale.parse().ok());
     scale.unwrap_or(1.0)
 }
 
-/// How often a token meets a matrix of a PULSE.
+/// How often a token is multiplied with a matrix of a PULSE.
 fn per_token(config: &PulseConfig, name: &str, length: usize) -> f64 {
     let parts: Vec<&str> = name.split('.').skip(2).collect();
-    // That which works on the slots of each chunk.
+    // Matrices that work on the slots of each chunk.
     let each_chunk = (config.states * length.div_ceil(config.chunk)) as f64 / length as f64;
     match parts.as_slice() {
         ["slots", "sides", ..] => each_chunk,
-        // W_q for each chunk, W_v for each but the last.
+        // W_q for each chunk, W_v for each chunk except the last.
         ["slots", "in", ..] if folds(config, length) => {
             0.5 * (each_chunk + config.states as f64 * count_updates(config, length))
         }
@@ -79,12 +79,12 @@ fn per_token(config: &PulseConfig, name: &str, length: usize) -> f64 {
     }
 }
 
-/// How often the slots of a PULSE are updated, for each token: after every chunk but the last.
+/// How often the slots of a PULSE are updated per token: after every chunk except the last.
 fn count_updates(config: &PulseConfig, length: usize) -> f64 {
     (length.div_ceil(config.chunk) - 1) as f64 / length as f64
 }
 
-/// What mixing over time takes without weights.
+/// The operations without weights of mixing over time.
 fn count_mixing(config: &ModelConfig, length: usize) -> f64 {
     match config {
         ModelConfig::Ten(config) => count_recurrence(config),
@@ -93,7 +93,7 @@ fn count_mixing(config: &ModelConfig, length: usize) -> f64 {
     }
 }
 
-/// Twice the keys that a token of a transformer has on average.
+/// Twice the average number of keys of a token of a transformer.
 fn count_keys(config: &TransformerConfig, length: usize) -> f64 {
     match config.attention {
         _ if !config.causal => 2.0 * length as f64,
@@ -159,14 +159,14 @@ mod tests {
         let pulse = json!({
             "family": "pulse", "dim": 8, "states": 6, "layers": 3, "slot_width": 4, "chunk": 5, "heads": 2,
         });
-        // Queries, values and their way out; local attention and the feed-forward network. For 6 slots, keys and reads in
-        // two chunks, and the gate and mixing between them.
+        // Queries, values and the output projection; local attention and the feed-forward network. For 6 slots, keys and
+        // reads in two chunks, and the gate and mixing between them.
         let of_slots = (2.0 * 2.0 + 6.0 + 4.0) * 16.0 * 6.0 / 7.0;
         let matrices = 3.0 * 4.0 * d + of_slots + 4.0 * d * d + 8.0 * d * d;
         let rest = 18.0 * 4.0 * 6.0 + 12.0 * 4.0 * 36.0 / 7.0 + 6.0 * d * 6.0;
         let expected = 6.0 * (l * matrices + v * d) + l * rest;
         assert!((operations(pulse) - expected).abs() < 1e-9 * expected);
-        // One slot and one chunk: queries and the way out are matrices of that slot, and nothing reads what is written.
+        // One slot and one chunk: queries and the output projection are matrices of that slot, and the written slots are not read.
         let folded = json!({
             "family": "pulse", "dim": 8, "states": 1, "layers": 3, "slot_width": 4, "chunk": 7, "heads": 2,
         });

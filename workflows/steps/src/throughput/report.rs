@@ -1,4 +1,4 @@
-//! From samples to rates, ratios and intervals.
+//! Computes rates, ratios and intervals from samples.
 
 use assay_statistics::{Bootstrap, Estimate, StatisticsError, format, summarize};
 use serde::{Deserialize, Serialize};
@@ -6,33 +6,33 @@ use serde::{Deserialize, Serialize};
 use super::measure::Samples;
 use crate::context::{Context, StepError};
 
-/// What was found: medians over the rounds, outliers removed, with 95 % bootstrap intervals. Output value `results`.
+/// The results: medians over the rounds, without outliers, with 95 % bootstrap intervals. Output value `results`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Results {
-    /// Tokens trained on in a second.
+    /// Tokens per second of training.
     train: Estimate,
-    /// What the machine's arithmetic allows; none where the device cannot tell.
+    /// The floor from the machine's arithmetic; `None` if the device cannot measure its peak.
     floor: Option<Floor>,
-    /// Tokens decoded in a second, one at a time, with f32 weights.
+    /// Decoded tokens per second, one at a time, with f32 weights.
     f32: Estimate,
     /// The same with int8 weights.
     int8: Estimate,
     /// int8 over f32, round by round.
     int8_ratio: Estimate,
-    /// As in [`Samples`].
+    /// See [`Samples`].
     peak_memory: Option<u64>,
 }
 
-/// What the machine's arithmetic allows.
+/// The floor from the machine's arithmetic.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Floor {
-    /// Operations a second at its best.
+    /// Peak operations per second.
     peak: Estimate,
-    /// Operations that training needs for a token.
+    /// Operations per token of training.
     operations_per_token: f64,
-    /// Tokens a second if nothing but these operations took time.
+    /// Tokens per second if only these operations took time.
     tokens_per_second: Estimate,
-    /// Training's rate over that, round by round.
+    /// The training rate divided by that, round by round.
     ratio: Estimate,
 }
 
@@ -70,7 +70,7 @@ fn divide_samples(above: &[f64], below: &[f64]) -> Vec<f64> {
 }
 
 impl Results {
-    /// Reports every figure as a metric, and all of them in a few lines of the log.
+    /// Reports every figure as a metric, and a summary in the log.
     pub fn report(&self, context: &mut dyn Context) {
         let mut put = |name: &str, estimate: &Estimate| {
             context.metric(name, 0, estimate.value);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_that_of_two_samples_of_one_moment() {
-        // The machine halves its clock in every second round: the rates scatter, and the ratio does not.
+        // The machine halves its clock in every second round: the rates scatter, but the ratio does not.
         let clock = |round: usize| if round.is_multiple_of(2) { 1.0 } else { 0.5 };
         let samples = |rate: f64| (0..20).map(|round| rate * clock(round)).collect::<Vec<f64>>();
         let samples = Samples {

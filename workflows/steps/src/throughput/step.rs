@@ -119,11 +119,11 @@ const METRICS: &[MetricKind] = &[
     DISTURBED,
 ];
 
-/// What its numbers cover.
+/// The statement about the intervals.
 const ONE_PROCESS: &str = "all samples of a replicate come from one process, so that ± covers differences between \
     processes only where there are several replicates.";
 
-/// Said by the run itself, since a log is read without its table.
+/// Also a warning of the run, since a log is read without its table.
 const ONE_PROCESS_WARNING: &str = "the intervals cover one process only: differences between processes, such as memory \
     placement, show only between replicates (`replicates: 3`), each of which runs in its own process";
 
@@ -180,7 +180,7 @@ impl Step for Throughput {
 }
 
 impl Config {
-    /// What the model is made for.
+    /// The task of the model.
     fn task(&self) -> Task {
         Task { vocabulary: self.vocabulary, max_length: self.length, objective: Objective::Predict }
     }
@@ -198,7 +198,7 @@ impl Config {
         }
     }
 
-    /// What the schema cannot say, and its bounds again for configs that do not come from a checked workflow file.
+    /// Checks that the schema cannot express, and its bounds again for configs that do not come from a checked workflow file.
     fn findings(&self) -> Vec<Finding> {
         let finding = |path: &[&str], message, hint: String| Finding {
             path: path.iter().map(|&key| key.into()).collect(),

@@ -33,7 +33,7 @@ pub struct Setup {
     pub threads: usize,
 }
 
-/// A language model that learns one batch of random tokens by heart.
+/// A language model that is trained on one batch of random tokens.
 pub struct Training {
     model: Blueprint,
     updater: Updater,
@@ -45,10 +45,10 @@ pub struct Training {
 }
 
 impl Training {
-    /// A fresh model on `device`.
+    /// A new model on `device`.
     ///
     /// # Errors
-    /// [`StepError::Failed`] if the model's config is wrong, or the device is out of memory.
+    /// [`StepError::Failed`] if the model's config is invalid, or the device is out of memory.
     pub fn new(device: &Device, setup: &Setup) -> Result<Self, StepError> {
         let mut random = Random::new(setup.seed);
         let mut sequence = || (0..setup.length).map(|_| random.below(setup.vocabulary) as u32).collect();
@@ -64,7 +64,7 @@ impl Training {
         Ok(Training { model: model.into_blueprint(), updater, steps: 0, rate, precision, sequences, batch })
     }
 
-    /// The model as it is now.
+    /// The current model.
     ///
     /// # Errors
     /// If the device fails.
@@ -72,19 +72,19 @@ impl Training {
         Ok(self.model.model()?)
     }
 
-    /// What it is trained on.
+    /// The training sequences.
     #[must_use]
     pub fn sequences(&self) -> &[Vec<u32>] {
         &self.sequences
     }
 
-    /// Tokens of a step.
+    /// Tokens per step.
     #[must_use]
     pub fn tokens(&self) -> usize {
         self.batch.token_count()
     }
 
-    /// The loss and the norm of its gradient, as a step would begin from; nothing is changed.
+    /// The loss and its gradient norm before a step; nothing is changed.
     ///
     /// # Errors
     /// If the device fails.

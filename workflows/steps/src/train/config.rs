@@ -215,7 +215,7 @@ pub enum Schedule {
     Cosine,
 }
 
-/// Sequences a step where neither `batch_size` nor `batching` is given.
+/// Sequences per step if neither `batch_size` nor `batching` is given.
 const BATCH_SIZE: usize = 32;
 
 fn one() -> usize {
@@ -244,7 +244,7 @@ fn weight_decay() -> f64 {
 }
 
 impl Config {
-    /// The number of steps in all.
+    /// The total number of steps.
     #[must_use]
     pub fn steps(&self) -> u64 {
         match &self.curriculum {
@@ -262,7 +262,7 @@ impl Config {
         }
     }
 
-    /// How batches are cut.
+    /// How batches are formed.
     #[must_use]
     pub fn batching(&self) -> Batching {
         match self.batching {
@@ -271,7 +271,7 @@ impl Config {
         }
     }
 
-    /// Everything wrong that the schema cannot say, and its ranges once more.
+    /// Checks that the schema cannot express, and its ranges again.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let model = self.model.validate().into_iter().map(|finding| Finding {
@@ -373,7 +373,7 @@ impl Config {
                 found.push(finding(&["optimizer", key], message, "give a number from 0 up"));
             }
         }
-        // A gradient of 0 over an epsilon of 0 is no number; clipped to a norm of 0, no gradient is left.
+        // A gradient of 0 divided by an epsilon of 0 is NaN; clipping to a norm of 0 removes the gradient.
         let eps = ("eps", adamw.eps, "the usual one is 1e-8");
         for (key, value, hint) in [eps]
             .into_iter()
@@ -476,7 +476,7 @@ pub mod tests {
         assert_eq!(budget, Batching::Tokens(Budget { max_tokens: 64, max_sequences: 1024 }));
     }
 
-    /// The bounded numbers with a fraction in a schema, by their pointers into `sample`: those that stand in it are tried.
+    /// The bounded floating-point numbers in a schema that occur in `value`, as JSON pointers.
     fn bounded_numbers(root: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<(String, Value)>) {
         if let Some(target) = schema["$ref"].as_str().and_then(|path| root.pointer(path.strip_prefix('#')?)) {
             bounded_numbers(root, target, value, at, found);

@@ -1,4 +1,4 @@
-//! Which sequences each step sees: stages by length, batches of like length, all decided by a seed.
+//! The sequences of each step: stages by length, batches of similar length, all determined by a seed.
 
 use std::collections::HashSet;
 
@@ -11,10 +11,10 @@ use crate::context::StepError;
 use crate::dataset::Split;
 use crate::random::shuffle;
 
-/// Batches that are sorted by length together: enough that little is padded, few enough that batches stay mixed.
+/// Batches that are sorted by length together: enough to reduce padding, few enough to keep batches mixed.
 const POOL: usize = 16;
 
-/// Hands out batches, without end.
+/// An endless source of batches.
 pub struct Curriculum {
     stages: Vec<Stage>,
     lengths: Vec<usize>,
@@ -24,32 +24,32 @@ pub struct Curriculum {
     order: Order,
 }
 
-/// Where a curriculum is: all that the batches to come depend on, besides stages, data and seed.
+/// The position of a curriculum: everything that determines later batches, except stages, data and seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SamplerState {
-    /// The present stage, counting from 0.
+    /// The current stage, from 0.
     pub stage: usize,
-    /// How many words the random generator of the stage has given.
+    /// The number of words drawn from the stage's random generator.
     pub position: u128,
-    /// What is left of the present pass.
+    /// The rest of the current pass.
     pub pass: Vec<usize>,
-    /// Batches ready to be handed out.
+    /// Batches that are ready.
     pub ready: Vec<Vec<usize>>,
 }
 
-/// Where a stage is in its passes over its samples.
+/// The position of a stage in its passes over its samples.
 struct Order {
     rng: ChaCha8Rng,
     eligible: Vec<usize>,
-    /// What is left of this pass, in random order, last first.
+    /// The rest of this pass, in random order, last first.
     pass: Vec<usize>,
-    /// Batches ready to be handed out, last first.
+    /// Batches that are ready, last first.
     ready: Vec<Vec<usize>>,
 }
 
 impl Curriculum {
     /// # Errors
-    /// [`StepError::Failed`] if a stage has no sample, or one that is longer than a whole batch may be.
+    /// [`StepError::Failed`] if a stage has no sample, or one that exceeds a batch.
     pub fn new(stages: &[Stage], split: &Split, batching: Batching, seed: u64) -> Result<Self, StepError> {
         let lengths: Vec<_> = split.lengths().collect();
         stages.iter().enumerate().try_for_each(|(index, stage)| refuse_empty(&lengths, index, *stage))?;
@@ -65,7 +65,7 @@ impl Curriculum {
         Ok(Curriculum { stages: stages.to_vec(), lengths, batching, seed, stage: 0, order })
     }
 
-    /// The samples of `step`, which counts from 1 and never falls.
+    /// The samples of `step`, which counts from 1 and never decreases.
     pub fn batch(&mut self, step: u64) -> Vec<usize> {
         while self.stage + 1 < self.stages.len() && step > self.stages[self.stage].until_step {
             self.stage += 1;
@@ -87,13 +87,13 @@ impl Curriculum {
         Ok(())
     }
 
-    /// The current stage; `None` before the first one was added.
+    /// The current stage; `None` before the first one is added.
     #[must_use]
     pub fn limits(&self) -> Option<Stage> {
         self.stages.get(self.stage).copied()
     }
 
-    /// Where it is.
+    /// The current position.
     #[must_use]
     pub fn state(&self) -> SamplerState {
         SamplerState {
@@ -104,13 +104,13 @@ impl Curriculum {
         }
     }
 
-    /// Goes to where another one of the same stages, data and seed was. Refuses what none of them can have been: what
-    /// is wrong is the answer.
+    /// Restores a position of a curriculum with the same stages, data and seed. Refuses an impossible position and
+    /// returns the problem.
     pub fn restore(&mut self, state: SamplerState) -> Result<(), String> {
         self.restore_stages(state, self.stages.clone())
     }
 
-    /// As [`Curriculum::restore`], with the stages that had been added before the state was saved.
+    /// As [`Curriculum::restore`], with the stages that were added before the state was saved.
     pub fn restore_stages(&mut self, state: SamplerState, stages: Vec<Stage>) -> Result<(), String> {
         if state.stage >= stages.len() {
             return Err(format!("there is no stage {}", state.stage));
@@ -126,13 +126,13 @@ impl Curriculum {
         Ok(())
     }
 
-    /// The number of samples that the present stage draws from.
+    /// The number of samples in the current stage.
     #[must_use]
     pub fn eligible(&self) -> usize {
         self.order.eligible.len()
     }
 
-    /// The present stage, counting from 0.
+    /// The current stage, from 0.
     #[must_use]
     pub fn stage(&self) -> usize {
         self.stage
@@ -173,9 +173,9 @@ impl Order {
         self.ready.pop().unwrap_or_default()
     }
 
-    /// The samples that are sorted together. None comes twice, as both would stand in one batch then: a pool ends with its
-    /// pass, but for what a first batch lacks. Only where batches of a fixed size have more places than there are samples,
-    /// they come again.
+    /// The samples that are sorted together, without duplicates, since both copies could be in one batch: a pool ends with
+    /// its pass, except for samples that fill its first batch. Samples are repeated only if batches of a fixed size are
+    /// larger than the number of samples.
     fn pool(&mut self, lengths: &[usize], batching: Batching) -> Vec<usize> {
         let (mut pool, mut tokens, mut taken) = (Vec::new(), 0, HashSet::new());
         while !batching.is_enough(POOL, pool.len(), tokens) {
@@ -189,7 +189,7 @@ impl Order {
             taken.insert(sample);
             pool.push(sample);
         }
-        // What is left of a batch of a fixed size comes first in the next pool: the last ones, which are as random as all.
+        // The remainder after batches of a fixed size comes first in the next pool: the last samples, which are as random as the others.
         if let Batching::Sequences(size) = batching {
             let left = pool.split_off(pool.len() / size.max(1) * size.max(1));
             self.pass.extend(left.into_iter().rev());
@@ -197,7 +197,7 @@ impl Order {
         pool
     }
 
-    /// The next sample of this pass that is wanted, if there is one; after the last a new pass begins, in another order.
+    /// The next sample of this pass that satisfies `wanted`; after the last one, a new pass in another order starts.
     fn draw(&mut self, wanted: impl Fn(usize) -> bool) -> Option<usize> {
         if self.pass.is_empty() {
             self.pass.clone_from(&self.eligible);

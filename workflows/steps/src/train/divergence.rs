@@ -1,21 +1,21 @@
-//! A training whose numbers are not finite any more: what was seen, and what may help.
+//! Training divergence: what was not finite, and likely remedies.
 
 use assay_models::{Model, ModelConfig, Resonance};
 
 use super::config::{Config, OptimizerConfig};
 use crate::context::{Context, StepError};
 
-/// Follows the spectral radius of a model whose recurrence can be unstable: that is a cause of divergence which no learning
-/// rate removes.
+/// Observes the spectral radius of a model whose recurrence can be unstable: such a divergence does not depend on the
+/// learning rate.
 #[derive(Debug, Default)]
 pub struct Stability {
-    /// The radius seen last that was a number, and the step after which it was.
+    /// The last finite radius, and its step.
     radius: Option<(u64, f64)>,
     has_warned: bool,
 }
 
 impl Stability {
-    /// Takes note of the model after `step`. Warns once if its recurrence is unstable.
+    /// Records the model after `step`. Warns once if its recurrence is unstable.
     ///
     /// # Errors
     /// If the device fails.
@@ -32,7 +32,7 @@ impl Stability {
         Ok(())
     }
 
-    /// The failure of a training that diverged; `seen` is what was not finite, and where.
+    /// The failure of a diverged training; `seen` states what was not finite, and where.
     #[must_use]
     pub fn diverged(&self, config: &Config, seen: &str) -> StepError {
         let OptimizerConfig::AdamW(adamw) = &config.optimizer;

@@ -1,7 +1,7 @@
-//! The gradient of one step: of its batch at once, or of one micro-batch after another.
+//! The gradient of one step: of the whole batch, or of one micro-batch after another.
 //!
-//! The loss of each micro-batch is a part of the mean over the whole batch, so that its gradients add up to those of the whole,
-//! up to rounding.
+//! The loss of each micro-batch is its part of the mean over the whole batch, so the sum of the gradients is that of the whole
+//! batch, up to rounding.
 
 use assay_models::{Blueprint, GradientAccumulator, Learned, MicroBatch, Objective, Precision, Training};
 use assay_tensor::{Feed, Tensor};
@@ -17,19 +17,19 @@ pub struct BatchOptions {
     pub micro_batches: usize,
     /// See [`Training::label_smoothing`].
     pub label_smoothing: f64,
-    /// The key of the step's dropout; each micro-batch derives its own from it.
+    /// The dropout key of the step, from which the key of each micro-batch is derived.
     pub dropout: u64,
     /// See [`Training::precision`].
     pub precision: Precision,
 }
 
-/// The batch of one step, as micro-batches on the host; nothing is computed yet.
+/// The batch of one step, as micro-batches on the host, before any computation.
 pub struct TrainBatch {
     micro_batches: Vec<MicroBatch<()>>,
-    /// What differs between steps of one shape, in order.
+    /// The values that differ between steps of one shape, in order.
     feeds: Vec<Feed>,
     training: Training,
-    /// How many predictions are made.
+    /// The number of predictions.
     pub count: usize,
     /// Tokens, without padding.
     pub tokens: usize,
@@ -77,22 +77,22 @@ impl TrainBatch {
         Ok(TrainBatch { micro_batches, feeds, training, count, tokens })
     }
 
-    /// All that decides what the computation asks of a device, beside the model and the shapes of the feeds.
+    /// Everything that determines the computation on the device, except the model and the shapes of the feeds.
     #[must_use]
     pub fn key(&self) -> String {
         let micro_batches: Vec<String> = self.micro_batches.iter().map(MicroBatch::key).collect();
         format!("{:?} {}", self.training, micro_batches.join(" "))
     }
 
-    /// Takes what differs between steps of one shape.
+    /// Takes the values that differ between steps of one shape.
     pub fn take_feeds(&mut self) -> Vec<Feed> {
         std::mem::take(&mut self.feeds)
     }
 
-    /// Computes the gradients; `inputs` are the feeds on the device. `going_on` is asked between micro-batches.
+    /// Computes the gradients; `inputs` are the feeds on the device. `going_on` is called between micro-batches.
     ///
     /// # Errors
-    /// If the device fails, or [`StepError::Cancelled`] if `going_on` says no.
+    /// If the device fails, or [`StepError::Cancelled`] if `going_on` returns false.
     pub fn compute_gradients(
         self,
         model: &Blueprint,
@@ -128,7 +128,7 @@ mod tests {
     use crate::dataset::Dataset;
     use crate::testing::{toy_dataset, toy_text};
 
-    /// Everything that was learned, with the loss and the hits added up.
+    /// The gradients, with the sum of the losses and of the correct predictions.
     fn learned(dataset: &Dataset, model: &Model, micro_batches: usize) -> (Learned, f64, f64) {
         let indices: Vec<_> = (0..23).collect();
         let options = BatchOptions { micro_batches, label_smoothing: 0.1, dropout: 1, precision: Precision::F32 };
@@ -142,7 +142,7 @@ mod tests {
         (learned, loss, hits)
     }
 
-    /// With micro-batches that differ in how many predictions they have, and of which the last is smaller.
+    /// The micro-batches differ in their numbers of predictions, and the last one is smaller.
     #[test]
     fn micro_batches_together_are_the_whole_batch() {
         for (dataset, config) in [

@@ -1,10 +1,10 @@
-//! When a training's state is saved, and where an earlier attempt's is found.
+//! Saves the state of a training, and finds the state of an earlier attempt.
 //!
-//! There is one file, `checkpoint.safetensors`, in the folder that all attempts at this work share. It is written beside
-//! the attempt's other files and renamed into its place, so that a process that is killed leaves the old state or the new
-//! one. Against a machine that loses its power there is the hash in the file: a damaged state is not used.
+//! There is one file, `checkpoint.safetensors`, in the folder that all attempts at this work share. It is written to the
+//! attempt's work folder and then renamed, so a killed process leaves the old state or the new one. The hash in the file
+//! detects damage after a power failure: a damaged state is not used.
 //!
-//! A state that cannot be written or read never fails a training: the log says why, and the work is done again.
+//! A state that cannot be written or read never fails a training: the log states the reason, and the work is repeated.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::context::{Context, StepError};
 /// The file's name.
 const NAME: &str = "checkpoint.safetensors";
 
-/// Decides when to save, and does it.
+/// Decides when to save, and saves.
 pub struct Keeper {
     folder: Option<PathBuf>,
     policy: Checkpoints,
@@ -26,20 +26,20 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// One for this attempt.
+    /// A keeper for this attempt.
     #[must_use]
     pub fn new(policy: Checkpoints, context: &dyn Context) -> Self {
         Keeper { folder: context.resume_dir(), policy, saved: 0, at: Instant::now() }
     }
 
-    /// Whether the state after `step` is to be saved by the policy.
+    /// Whether the policy requires saving the state after `step`.
     #[must_use]
     pub fn is_due(&self, step: u64) -> bool {
         let by_steps = self.policy.every_steps.is_some_and(|every| step.is_multiple_of(every.max(1)));
         self.is_news(step) && (by_steps || self.at.elapsed().as_secs_f64() >= 60.0 * self.policy.every_minutes)
     }
 
-    /// Whether there is a place to save to, and the state after `step` is not there.
+    /// Whether the state can be saved and the state after `step` is not saved yet.
     #[must_use]
     pub fn is_news(&self, step: u64) -> bool {
         self.folder.is_some() && step > self.saved
@@ -54,7 +54,7 @@ impl Keeper {
     /// Saves the state after `step`; returns how long it took.
     ///
     /// # Errors
-    /// What `state` returns. That the file cannot be written is a line in the log.
+    /// The error of `state`. If the file cannot be written, this is only logged.
     pub fn save(
         &mut self,
         step: u64,
@@ -63,7 +63,7 @@ impl Keeper {
     ) -> Result<Duration, StepError> {
         let began = Instant::now();
         let Some(folder) = &self.folder else { return Ok(Duration::ZERO) };
-        // Whatever comes of it, the next one has its time.
+        // The next save is scheduled from here in any case.
         self.saved = step;
         if let Err(error) = write_state(&state()?, folder, &context.workdir()) {
             context.log(&format!("the state after step {step} could not be saved: {error}"));
@@ -72,7 +72,7 @@ impl Keeper {
         Ok(began.elapsed())
     }
 
-    /// The file that an earlier attempt left, if there is one that can be read.
+    /// The file of an earlier attempt, if it exists and can be read.
     pub fn find(&self, context: &mut dyn Context) -> Option<ArrayFile> {
         let path = self.folder.as_ref()?.join(NAME);
         match ArrayFile::read(&path) {
@@ -85,13 +85,13 @@ impl Keeper {
         }
     }
 
-    /// The state after `step` is that of the file.
+    /// Records that the state after `step` is that of the file.
     pub fn went_on_from(&mut self, step: u64) {
         self.saved = step;
     }
 }
 
-/// Says that an earlier attempt's state is of no use.
+/// Logs that an earlier attempt's state cannot be used.
 pub fn refuse(why: &str, context: &mut dyn Context) {
     context.log(&format!("an earlier attempt's state is not used, and training begins anew: {why}"));
 }

@@ -1,8 +1,7 @@
 //! `train`: fits a model to a dataset.
 //!
-//! Read `config.rs` for what a person may choose, `schedule.rs` and `curriculum.rs` for what happens when,
-//! `gradient.rs`, `optimizer.rs` and `update.rs` for the update, `run.rs` for the loop, `monitor.rs` for early stopping, and `state.rs` and `keeper.rs` for how a
-//! training that was stopped goes on.
+//! `config.rs` has the options, `schedule.rs` and `curriculum.rs` determine learning rates and batches, `gradient.rs`, `optimizer.rs` and
+//! `update.rs` implement the update, `run.rs` the loop, `monitor.rs` early stopping, and `state.rs` and `keeper.rs` checkpoints.
 
 mod config;
 mod curriculum;

@@ -1,4 +1,4 @@
-//! What the evaluations of the validation split decide: when a training stops early, and whose parameters its model holds.
+//! Decisions based on evaluations of the validation split: early stopping, and whose parameters the model has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use super::optimizer::dense;
 use crate::context::{Context, StepError};
 use crate::scoring::SplitScore;
 
-/// Parameters on the host, by name: the optimizer changes those of the device in place.
+/// Parameters on the host, by name: the optimizer changes the device's copies in place.
 pub type SavedParameters = Arc<BTreeMap<String, Array>>;
 
-/// What the evaluations so far have shown.
+/// The results of the evaluations so far.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evaluations {
-    /// The step of the best evaluation; of equally good ones, the first.
+    /// The step of the best evaluation; the first of equally good ones.
     pub best_step: u64,
     /// The metric's value there.
     pub best_value: f64,
@@ -25,22 +25,22 @@ pub struct Evaluations {
     pub reference: f64,
     /// Evaluations of the last stage since the last improvement.
     pub unimproved: u64,
-    /// The parameters after `best_step`; with `keep: best` alone.
+    /// The parameters after `best_step`; only with `keep: best`.
     pub parameters: Option<SavedParameters>,
 }
 
-/// Follows one metric of the validation split.
+/// Observes one metric of the validation split.
 pub struct Monitor {
     metric: ValidationMetric,
     early_stopping: Option<EarlyStopping>,
     keep: Keep,
-    /// The last step of the stage before the last one: patience is counted after it.
+    /// The last step of the second-to-last stage: patience is counted after it.
     counted_after: u64,
     evaluations: Option<Evaluations>,
 }
 
 impl Monitor {
-    /// A monitor before the first evaluation. It does nothing unless `early_stopping` or `keep: best` asks for it.
+    /// A monitor before the first evaluation. It does nothing without `early_stopping` or `keep: best`.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let stages = config.stages();
@@ -63,15 +63,15 @@ impl Monitor {
         self.evaluations.as_ref()
     }
 
-    /// Continues from the evaluations of an earlier attempt.
+    /// Restores the evaluations of an earlier attempt.
     pub fn restore(&mut self, evaluations: Option<Evaluations>) {
         self.evaluations = evaluations;
     }
 
-    /// Takes note of an evaluation after `step`. Copies the parameters of `model` to the host if they are to be kept.
+    /// Records an evaluation after `step`. Copies the parameters of `model` to the host if they must be kept.
     ///
     /// # Errors
-    /// [`StepError::Failed`] if a classifier is to be judged by its perplexity; or if the device fails.
+    /// [`StepError::Failed`] if the metric is the perplexity of a classifier; or if the device fails.
     pub fn observe(&mut self, step: u64, score: &SplitScore, model: &Model) -> Result<(), StepError> {
         if !self.is_active() {
             return Ok(());
@@ -102,8 +102,8 @@ impl Monitor {
         self.early_stopping.is_some_and(|stopping| unimproved >= stopping.patience)
     }
 
-    /// The model that training ends with, and the step that its parameters are those of. `model` is that after `step`, the
-    /// last one; `steps` are those of the whole curriculum. Reports what was decided.
+    /// The final model, and the step of its parameters. `model` is that after `step`, the last one; `steps` is the length
+    /// of the whole curriculum. Reports the decisions.
     ///
     /// # Errors
     /// If the device fails.
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn patience_counts_evaluations_of_the_last_stage_without_improvement() {
         let patience = |patience: u64| json!({"patience": patience});
-        // Steps 1 to 3 belong to the first stage, whose evaluations count for the best value alone.
+        // Steps 1 to 3 belong to the first stage, whose evaluations only count for the best value.
         let (stopped, evaluations) = stop_after(patience(2), &[1.0, 2.0, 2.0, 2.0, 2.0]);
         assert_eq!((stopped, evaluations.best_step, evaluations.best_value), (Some(5), 1, 1.0));
         assert_eq!(stop_after(patience(2), &[1.0, 2.0, 2.0, 2.0, 0.5, 2.0]).0, None);

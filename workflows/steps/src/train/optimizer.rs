@@ -8,10 +8,10 @@ use assay_tensor::{AdamW as Settings, Device, Tensor, Update, adamw_all, clip};
 use super::config::AdamWConfig;
 use crate::context::StepError;
 
-/// The state of AdamW (Loshchilov and Hutter 2019, algorithm 2): two moments a parameter, in f32.
+/// The state of AdamW (Loshchilov and Hutter 2019, algorithm 2): two moments per parameter, in f32.
 ///
 /// There are two groups of parameters: matrices and tables decay by `weight_decay`, and norms, biases and eigenvalues do
-/// not. Which is which, the model says (`Role::decays`).
+/// not. The model determines the group (`Role::decays`).
 pub struct AdamW {
     config: AdamWConfig,
     updates: u64,
@@ -22,7 +22,7 @@ pub struct AdamW {
 pub type Moments = BTreeMap<String, (Tensor, Tensor)>;
 
 impl AdamW {
-    /// The optimizer at its beginning.
+    /// The initial state of the optimizer.
     ///
     /// # Errors
     /// [`StepError::Failed`] if the model is quantized, which cannot be trained.
@@ -36,8 +36,8 @@ impl AdamW {
         Ok(AdamW { config, updates: 0, moments })
     }
 
-    /// The Euclidean norm of all gradients together, and the factor that clips them: `[2]`, on their device. The norm is
-    /// summed in f64 in a fixed order. Nothing waits for the device.
+    /// The Euclidean norm of all gradients, and the factor that clips them: `[2]`, on their device. The norm is summed
+    /// in f64 in a fixed order. This does not wait for the device.
     ///
     /// # Errors
     /// If there is no gradient, or the device fails.
@@ -53,9 +53,9 @@ impl AdamW {
         Settings { step: self.updates + 1, lr, betas: (beta1, beta2), eps, weight_decay, grad_scale: 1.0 }
     }
 
-    /// Updates a model with these settings, whose factors are on the device too; `clip` is what [`AdamW::clip`] gave. A
-    /// parameter without a gradient, since the loss does not depend on it, stays as it is. That there was an update is for
-    /// [`AdamW::count`] to note.
+    /// Updates a model with these settings, whose factors are also on the device; `clip` is the result of [`AdamW::clip`].
+    /// A parameter without a gradient, since the loss does not depend on it, is not changed. The caller counts the update
+    /// with [`AdamW::count`].
     ///
     /// # Errors
     /// If the device fails.
@@ -82,14 +82,14 @@ impl AdamW {
         self.updates += 1;
     }
 
-    /// How many updates there were, and the moments.
+    /// The number of updates, and the moments.
     #[must_use]
     pub fn state(&self) -> (u64, &Moments) {
         (self.updates, &self.moments)
     }
 
-    /// Goes to where another one was. `moments` yields those of a parameter as its values, by its name; what is wrong with
-    /// them is the answer.
+    /// Restores a state. `moments` returns those of a parameter by its name, given its values; an invalid state is
+    /// returned as an error message.
     pub fn restore(
         &mut self,
         device: &Device,

@@ -1,5 +1,5 @@
-//! A curriculum that a plugin decides while the training runs: at the end of each stage, the plugin gets the losses and accuracies of
-//! that stage and returns the next one. It remembers nothing but its state, which is saved with the training.
+//! A curriculum that a plugin decides while the training runs: at the end of each stage, the plugin receives the losses and
+//! accuracies of that stage and returns the next one. It remembers only its state, which is saved with the training.
 
 use assay_models::Array;
 use serde::{Deserialize, Serialize};
@@ -9,21 +9,21 @@ use super::stages::{PluginCurriculum, Stage};
 use crate::context::{Context, StepError};
 use crate::plugin::{Plugin, PluginObservation, PluginRef, forward_log, start_plugin};
 
-/// A curriculum and the plugin that decides it.
+/// A curriculum and its plugin.
 pub struct PacedCurriculum {
     declared: PluginCurriculum,
     plugin: Box<dyn Plugin>,
     place: PacedPlace,
 }
 
-/// The progress of such a curriculum: all that its further stages depend on, besides plugin, config, seed and data.
+/// The progress of such a curriculum: everything that determines later stages, except plugin, config, seed and data.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PacedPlace {
     /// The stages so far.
     pub stages: Vec<Stage>,
-    /// The state that the plugin returned last.
+    /// The last state returned by the plugin.
     pub state: Vec<u8>,
-    /// The losses and accuracies since the plugin was called last.
+    /// The losses and accuracies since the last call of the plugin.
     pub seen: Vec<PluginObservation>,
 }
 
@@ -55,7 +55,7 @@ impl PacedCurriculum {
         Ok(PacedCurriculum { declared: declared.clone(), plugin, place })
     }
 
-    /// The plugin as the config has it, and the running one.
+    /// The plugin in the config, and the running one.
     #[must_use]
     pub fn used(&self) -> (&PluginRef, &dyn Plugin) {
         (&self.declared.plugin, self.plugin.as_ref())
@@ -94,14 +94,14 @@ impl PacedCurriculum {
         &self.place
     }
 
-    /// Continues from the progress of another one with the same plugin, config, seed and data.
+    /// Restores the progress of another curriculum with the same plugin, config, seed and data.
     pub fn restore(&mut self, place: PacedPlace) {
         self.place = place;
     }
 }
 
 impl PacedPlace {
-    /// As numbers and as an array of bytes, for the file of a state.
+    /// The progress as numbers and as an array of bytes, for a state file.
     #[must_use]
     pub fn parts(&self) -> (PacedCounters, Array) {
         let bits =

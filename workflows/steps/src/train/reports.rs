@@ -1,5 +1,5 @@
-//! The metric points of a training, kept so that an attempt that goes on from a checkpoint can report them again: the
-//! store keeps the points of each attempt by themselves, and the last attempt's curves shall be whole.
+//! The metric points of a training, kept so that an attempt that resumes from a checkpoint can report them again: the
+//! store keeps the points of each attempt separately, and the last attempt's curves must be complete.
 
 use crate::context::Context;
 
@@ -13,7 +13,7 @@ pub struct Reports {
 /// A point of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// Which name.
+    /// The index of its name.
     pub name: u32,
     /// The training step.
     pub step: u64,
@@ -22,7 +22,7 @@ pub struct Point {
 }
 
 impl Reports {
-    /// Reports a point, and keeps it.
+    /// Reports a point, and stores it.
     pub fn metric(&mut self, context: &mut dyn Context, name: &str, step: u64, value: f64) {
         context.metric(name, step, value);
         let known = self.names.iter().position(|known| known == name);
@@ -55,7 +55,7 @@ impl Reports {
         (&self.names, &self.points)
     }
 
-    /// Those of another one; none if a point has no name.
+    /// Restores reports from names and points; `None` if a point has no name.
     #[must_use]
     pub fn of(names: Vec<String>, points: Vec<Point>) -> Option<Self> {
         points.iter().all(|point| (point.name as usize) < names.len()).then_some(Reports { names, points })

@@ -1,5 +1,5 @@
-//! A training that was stopped goes on with the same bits as if it had not stopped, wherever it was; what it cannot go
-//! on from, it leaves alone.
+//! A stopped training resumes with the same bits as an uninterrupted one, wherever it was stopped; it ignores a state
+//! that it cannot use.
 
 use std::path::{Path, PathBuf};
 
@@ -12,8 +12,8 @@ use super::tests::{checkpoint_bytes, context, results};
 use crate::context::StepError;
 use crate::testing::TestContext;
 
-/// A short training with two stages, more than one pass over the data, several validations, and the state saved after
-/// each third step; in this folder.
+/// A short training in this folder, with two stages, more than one pass over the data and several validations, which
+/// saves its state after each third step.
 fn world(folder: &Path, change: impl FnOnce(&mut Value)) -> (TestContext, Value) {
     let (mut context, mut config) = context(1);
     context.resume = Some(folder.join("resume"));
@@ -53,7 +53,7 @@ fn same(one: &TestContext, other: &TestContext) {
     assert!(checkpoint_bytes(one) == checkpoint_bytes(other), "other parameters");
 }
 
-/// With this learning rate the model gets worse, so that training ends within the last stage.
+/// With this learning rate the model gets worse, so training stops in the last stage.
 fn stop_early(config: &mut Value, keep: &str) {
     config["eval_every"] = json!(1);
     config["optimizer"] = json!({"name": "adamw", "lr": 0.5});
@@ -106,12 +106,12 @@ fn one_that_was_cancelled_after_any_step_goes_on_with_the_same_bits() {
             second.run(&Train, config).unwrap();
             same(&second, &whole);
         }
-        // Also in the middle of a validation, between the pieces of a batch, and after the last step.
+        // Also in the middle of a validation, between the microbatches of a batch, and after the last step.
         assert!(stops.iter().copied().eq(1..=last), "{stops:?}");
     }
 }
 
-/// What a process that is killed leaves is what it saved last, whatever it reported after that.
+/// A killed process leaves the state that it saved last, whatever it reported later.
 #[test]
 fn one_that_was_killed_goes_on_from_what_it_saved() {
     let whole = uninterrupted(|_| ());
@@ -119,7 +119,7 @@ fn one_that_was_killed_goes_on_from_what_it_saved() {
     let (mut first, config) = world(folder.path(), |_| ());
     first.run(&Train, config).unwrap();
     assert_eq!(first.logs.iter().filter(|log| log.starts_with("resuming")).count(), 0);
-    // The state of step 12 is the last one: the training was through two steps later.
+    // The state of step 12 is the last one: the training ended two steps later.
     let (mut second, config) = world(folder.path(), |_| ());
     second.run(&Train, config).unwrap();
     goes_on_from(&second, 12);

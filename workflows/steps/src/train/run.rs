@@ -1,4 +1,4 @@
-//! The training loop: batch, loss, gradient, update, and what is reported and saved on the way.
+//! The training loop: batch, loss, gradient, update, reports and checkpoints.
 
 use std::time::{Duration, Instant};
 
@@ -27,32 +27,32 @@ use crate::profile::Profiler;
 use crate::random::{mix, seed_for};
 use crate::scoring::{SplitScore, gather, score_groups};
 
-/// How many steps of an attempt are profiled; further ones would say the same.
+/// The number of profiled steps of an attempt; further steps would add no information.
 const PROFILED_STEPS: u64 = 100;
 /// The metric that counts the tokens trained on; curves can be drawn by it.
 const TOKENS: &str = "train/tokens";
-/// A state of more values than this is not saved when a training is stopped: that has to be quick.
+/// A larger state, in values, is not saved when a training is stopped, since stopping must be fast.
 const QUICKLY_SAVED: usize = 1 << 25;
 
-/// A training under way, but for the model: an update changes its parameters where they lie, unless someone else holds on
-/// to them.
+/// A training in progress, without the model: an update changes its parameters in place, unless they have other
+/// references.
 pub struct Trainer<'a> {
     config: &'a Config,
     dataset: &'a Dataset,
     updater: Updater,
     curriculum: Curriculum,
-    /// The plugin that decides the curriculum, if one does.
+    /// The plugin of the curriculum, if it has one.
     paced: Option<PacedCurriculum>,
     metrics: Vec<PluginMetric>,
     /// Steps done.
     step: u64,
-    /// Whether the validation after that step is yet to come.
+    /// Whether the validation after that step is still to be done.
     unvalidated: bool,
-    /// What the evaluations have shown.
+    /// The results of evaluations.
     monitor: Monitor,
     stability: Stability,
     window: Window,
-    /// When the steps of the window began, as if nothing but steps had happened since.
+    /// When the steps of the window started, as if only steps had run since.
     since: Instant,
     reports: Reports,
     keeper: Keeper,
@@ -63,10 +63,10 @@ pub struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// A training at its beginning.
+    /// A training at its start.
     ///
     /// # Errors
-    /// [`StepError::Failed`] if a stage of the curriculum has no sample, or one that no batch can hold; if a plugin fails.
+    /// [`StepError::Failed`] if a stage of the curriculum has no sample, or one that exceeds a batch; if a plugin fails.
     pub fn new(
         config: &'a Config,
         model: &Model,
@@ -107,8 +107,8 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Goes to where an earlier attempt at this training saved its state last, if there was one, and reports again what it
-    /// had reported until then. What cannot be used is left alone, with a line in the log. Returns the model to continue with.
+    /// Restores the last state that an earlier attempt at this training saved, if it exists, and reports again what that attempt had
+    /// reported. A state that cannot be used is ignored, with a line in the log. Returns the model to continue with.
     ///
     /// # Errors
     /// If the device fails.
@@ -146,11 +146,10 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Runs the steps that are left; returns the model that the training ends with, and the step that its parameters are
-    /// those of.
+    /// Runs the remaining steps; returns the final model and the step of its parameters.
     ///
     /// # Errors
-    /// [`StepError::Check`] if the loss or the gradient is no longer finite; [`StepError::Cancelled`] if asked to stop.
+    /// [`StepError::Check`] if the loss or the gradient is no longer finite; [`StepError::Cancelled`] if the step must stop.
     pub fn run(&mut self, model: Model, context: &mut dyn Context) -> Result<(Model, u64), StepError> {
         self.stability.observe(self.step, &model, context)?;
         let mut model = model.into_blueprint();
@@ -192,7 +191,7 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// What may happen after a step and before the next; where it is cancelled, the state is that of between them.
+    /// The work between two steps; if it is cancelled, the state is that between the steps.
     fn between_steps(&mut self, model: &Blueprint, context: &mut dyn Context) -> Result<(), StepError> {
         if self.unvalidated {
             self.evaluate_model(&model.model()?, context)?;
@@ -207,7 +206,7 @@ impl<'a> Trainer<'a> {
         if context.cancelled() { Err(StepError::Cancelled) } else { Ok(()) }
     }
 
-    /// Whether no step is left: the curriculum has ended, or early stopping has ended the training.
+    /// Whether no step remains: the curriculum has ended, or early stopping has ended the training.
     fn is_finished(&self) -> bool {
         self.step >= self.config.steps() || self.monitor.has_stopped()
     }
@@ -218,7 +217,7 @@ impl<'a> Trainer<'a> {
         self.stability.diverged(self.config, seen)
     }
 
-    /// Where the time went.
+    /// The timers of the training.
     #[must_use]
     pub fn profiler(&self) -> &Profiler {
         &self.profiler
@@ -264,7 +263,7 @@ impl<'a> Trainer<'a> {
         Ok(loss)
     }
 
-    /// A training that diverged never recovers: its numbers would look like a result.
+    /// A diverged training never recovers, and its figures would look like a result.
     fn check_finite(&self, what: &str, value: f64, step: u64, context: &mut dyn Context) -> Result<(), StepError> {
         if value.is_finite() {
             return Ok(());
@@ -342,13 +341,13 @@ impl<'a> Trainer<'a> {
         self.stability.observe(step, model, context)?;
         self.check_finite("validation loss", valid.loss, step, context)?;
         self.monitor.observe(step, &valid, model)?;
-        // The throughput is that of training alone.
+        // The throughput only counts training.
         self.since += began.elapsed();
         self.profiler.end_numbered(span, "validate", step);
         Ok(())
     }
 
-    /// Scores the split `valid` or `test` with the model as it is; also gives the metrics of plugins, by name.
+    /// Scores the split `valid` or `test` with the current model; also returns the metrics of plugins, by name.
     ///
     /// # Errors
     /// If the model cannot read the split, a plugin fails, or [`StepError::Cancelled`].
@@ -368,7 +367,7 @@ impl<'a> Trainer<'a> {
         Ok((score, values))
     }
 
-    /// A batch of the validation split, of middling length, to look into the model with: always the same.
+    /// A fixed batch of the validation split, of median length, for telemetry.
     fn sample_batch(&self, model: &Model) -> Result<Batch, StepError> {
         let lengths: Vec<_> = self.dataset.valid.lengths().collect();
         let mut order: Vec<_> = (0..lengths.len()).collect();
@@ -395,14 +394,14 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// What is done is not lost where a training is stopped, if saving it takes no longer than a person waits.
+    /// Saves the state when a training is stopped, if that is fast enough for an interactive stop.
     fn save_before_the_end(&mut self, model: &Blueprint, context: &mut dyn Context) -> Result<(), StepError> {
         let copies = if self.config.keep == Keep::Best { 4 } else { 3 };
         let values = copies * model.parameters().count();
         if values <= QUICKLY_SAVED && self.keeper.is_news(self.step) {
             self.save_checkpoint(model, context)?;
         }
-        // The last checkpoint may be of this very step.
+        // The last checkpoint may be of the same step.
         if self.keeper.has_saved(self.step) {
             context.log(&format!("stopped after step {}; the next attempt resumes from its checkpoint", self.step));
         }
@@ -410,7 +409,7 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// All that decides what a training computes, as JSON: a state of another one must not be gone on from.
+/// Everything that determines the results of a training, as JSON: a training must not resume from the state of a different one.
 fn identify_training(config: &Config, context: &dyn Context) -> String {
     json!({
         "assay": env!("CARGO_PKG_VERSION"),

@@ -6,8 +6,8 @@ use super::config::{AdamWConfig, Schedule};
 
 /// The learning rate of `step`, which counts from 1 to `steps`.
 ///
-/// During the warm-up of W steps it is `lr * step / W`. After it, with p the share of the rest that lies before `step`,
-/// it is `lr`, `lr * (1 - p)` or `lr * (1 + cos(pi p)) / 2`; the last step is never quite zero.
+/// During the warm-up of W steps it is `lr * step / W`. After it, with p the fraction of the remaining steps before
+/// `step`, it is `lr`, `lr * (1 - p)` or `lr * (1 + cos(pi p)) / 2`; it is above zero in the last step.
 #[must_use]
 pub fn learning_rate(config: &AdamWConfig, step: u64, steps: u64) -> f64 {
     let warmup = config.warmup_steps;

@@ -1,22 +1,22 @@
-//! The whole state of a training between two steps, as one safetensors file: with it, training continues with the same
-//! bits as if it had not stopped.
+//! The complete state of a training between two steps, as one safetensors file: a training that resumes from it
+//! computes the same bits as an uninterrupted one.
 //!
 //! | in the file | meaning |
 //! |---|---|
 //! | `parameters.NAME`, F32 | a parameter, as in the checkpoint of a model |
 //! | `adamw.m.NAME`, `adamw.v.NAME`, F32 | its moments |
-//! | `sampler.pass`, U32 | the samples that the present pass has left, last first |
-//! | `sampler.ready`, `sampler.ready.offsets`, U32 | the batches that are ready, one after another, and where each begins |
+//! | `sampler.pass`, U32 | the remaining samples of the current pass, last first |
+//! | `sampler.ready`, `sampler.ready.offsets`, U32 | the batches that are ready, one after another, and the start of each |
 //! | `window`, F64 `[3]` | sums since the last report: loss, gradient norm, seconds |
 //! | `reports.name`, U32, `reports.step`, U64, `reports.value`, F64 | every metric point so far |
 //! | `curriculum.state`, U32 | if a plugin decides the curriculum: the bytes of its state |
 //! | `best.value`, F64 `[2]` | with early stopping or `keep: best`: the best value so far, and the reference of patience |
 //! | `best.parameters.NAME`, F32 | with `keep: best`: the parameters of the best evaluation so far |
 //! | metadata `assay.training` | [`Counters`] as JSON: the step, counts, and the names of the metrics |
-//! | metadata `assay.identity` | what the training is: config, replicate, device, version of Assay, as JSON |
+//! | metadata `assay.identity` | the identity of the training: config, replicate, device, version of Assay, as JSON |
 //! | metadata `assay.hash` | BLAKE3 over all of the above |
 //!
-//! Nothing else has a state: the learning rate and the keys of dropout follow from the step and the seed.
+//! Nothing else has state: the learning rate and the keys of dropout depend only on the step and the seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,60 +45,60 @@ pub struct Window {
     pub correct: usize,
     pub count: usize,
     pub tokens: usize,
-    /// How long these steps took.
+    /// The duration of these steps.
     pub seconds: f64,
 }
 
-/// What is neither a parameter nor the optimizer's.
+/// The state except parameters and optimizer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
     /// Steps done.
     pub step: u64,
-    /// Whether the validation after that step is yet to come.
+    /// Whether the validation after that step is still to be done.
     pub unvalidated: bool,
-    /// Where the data stand.
+    /// The position in the data.
     pub sampler: SamplerState,
     /// The progress of the curriculum, if a plugin decides it.
     pub paced: Option<PacedPlace>,
-    /// What the evaluations have shown, if anything asks for it.
+    /// The results of evaluations, if they are needed.
     pub evaluations: Option<Evaluations>,
-    /// What is yet to be reported.
+    /// Sums that were not reported yet.
     pub window: Window,
-    /// What has been reported.
+    /// The points that were reported.
     pub reports: Reports,
 }
 
-/// The numbers of a state that are not arrays.
+/// The scalars of a state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Counters {
     /// The layout of the file.
     format: u32,
     /// Steps done.
     step: u64,
-    /// Whether the validation after that step is yet to come.
+    /// Whether the validation after that step is still to be done.
     unvalidated: bool,
     /// Updates done.
     updates: u64,
-    /// The stage of the curriculum, counting from 0.
+    /// The stage of the curriculum, from 0.
     stage: usize,
-    /// Words that the stage's random generator has given, in decimal: it may exceed what JSON can count.
+    /// Words drawn from the stage's random generator, in decimal: the number may exceed the range of JSON.
     position: String,
-    /// Of the window.
+    /// The window's steps.
     steps: u64,
     correct: usize,
     count: usize,
     tokens: usize,
     /// The names of the metrics.
     names: Vec<String>,
-    /// Of a curriculum that a plugin decides.
+    /// If a plugin decides the curriculum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     paced: Option<PacedCounters>,
-    /// Of the evaluations.
+    /// If evaluations are needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     evaluations: Option<EvaluationCounters>,
 }
 
-/// The numbers of [`Evaluations`] that are not arrays.
+/// The scalars of [`Evaluations`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct EvaluationCounters {
     best_step: u64,
@@ -106,7 +106,7 @@ struct EvaluationCounters {
     keeps_parameters: bool,
 }
 
-/// Writes a state into a file's arrays.
+/// Adds a state to a file's arrays.
 ///
 /// # Errors
 /// If the device cannot be read.
@@ -173,7 +173,7 @@ pub fn write(
 }
 
 fn write_evaluations(evaluations: &Evaluations, file: &mut ArrayFile) -> EvaluationCounters {
-    // As an array, since a perplexity may be infinite, which JSON cannot say.
+    // As an array, since a perplexity may be infinite, which JSON cannot represent.
     let values = [evaluations.best_value, evaluations.reference];
     file.arrays.insert("best.value".into(), Array::f64(&values, &[2]));
     for (name, array) in evaluations.parameters.iter().flat_map(|parameters| parameters.iter()) {
@@ -212,8 +212,8 @@ fn read_evaluations(file: &ArrayFile, counters: EvaluationCounters, model: &Mode
     })
 }
 
-/// The model in the state of a file, and where its training was; a fresh optimizer goes there too. If the file is
-/// damaged, or belongs to another training, what is wrong is the answer, as a fragment.
+/// Reads the model and the position from a file, and restores the state into a new optimizer. If the file is damaged,
+/// or belongs to another training, returns the problem, as a fragment.
 pub fn read(file: &ArrayFile, identity: &str, model: &Model, optimizer: &mut AdamW) -> Result<(Model, Place), String> {
     if file.metadata.get(HASH) != Some(&hash_content(file)) {
         return Err("its content does not have the hash that it should have".into());
@@ -293,7 +293,7 @@ fn to_array(tensor: &Tensor) -> Result<Array, StepError> {
     Ok(Array::f32(&tensor.to_f32_vec().map_err(ModelError::from)?, tensor.dims()))
 }
 
-/// A hash over all that the file says but its hash, without a copy of its bytes.
+/// A hash over the content of the file without the hash itself, computed without a copy.
 fn hash_content(file: &ArrayFile) -> String {
     let mut hasher = blake3::Hasher::new();
     let mut part = |bytes: &[u8]| {

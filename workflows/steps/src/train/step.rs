@@ -1,4 +1,4 @@
-//! The step kind `train`: what it offers, and the run from dataset to checkpoint.
+//! The step kind `train`: its declaration, and the sequence from dataset to checkpoint.
 
 use assay_models::{Model, ModelError, Precision, Weight, checkpoint};
 use assay_spec::{Better, Finding, MetricKind, OutputKind, StepKind};
@@ -50,7 +50,7 @@ const METRICS: &[MetricKind] = &[
     metric("best/step", "", Better::Neither, None),
     metric("best/value", "", Better::Neither, None),
     metric("kept/step", "", Better::Neither, None),
-    // What the families tell of themselves.
+    // Telemetry of the families.
     metric("ten/*", "", Better::Neither, None),
     metric("ten/*/*", "", Better::Neither, None),
     metric("pulse/*", "", Better::Neither, None),
@@ -102,7 +102,7 @@ fn check(config: &Value) -> Vec<Finding> {
     parse::<Config>(config.clone()).map(|config| config.findings()).unwrap_or_default()
 }
 
-/// Whether the device has the type at all: better said before the data are read.
+/// Whether the device supports the type: checked before the data are read.
 fn check_precision(precision: Precision, device: &Device) -> Result<(), StepError> {
     let info = device.info();
     if precision == Precision::F32 || info.dtypes.contains(&DType::Bf16) {
@@ -131,8 +131,8 @@ fn create_model(config: &Config, dataset: &Dataset, context: &mut dyn Context) -
 }
 
 /// Writes the checkpoint of the model, whose parameters are those after the step `kept`, and scores the test split, which
-/// nothing was chosen by. A model that is not one of numbers is no
-/// result, also where no batch has noticed: after the last update, or in parameters that no sequence has asked for.
+/// no choice depends on. A model with non-finite parameters is refused, even if no batch was affected: after the last
+/// update, or in parameters that no sequence uses.
 fn write_model(
     trainer: &mut Trainer,
     (model, kept): (&Model, u64),

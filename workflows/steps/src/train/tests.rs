@@ -1,4 +1,4 @@
-//! Training as a whole: it learns, repeats itself to the bit, and says clearly why it cannot.
+//! Training as a whole: it learns, is reproducible to the bit, and explains failures.
 
 use assay_models::checkpoint;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::dataset::{About, Dataset, Goal, Split};
 use crate::step::Step;
 use crate::testing::TestContext;
 
-/// Which of three letters comes first, with noise behind it: it needs memory, and no more.
+/// The task is to name which of three letters comes first, followed by noise: it only needs memory.
 fn dataset() -> Dataset {
     let split = |from: u32, count: u32| {
         let mut split = Split::default();
@@ -60,7 +60,7 @@ fn trained(threads: usize, replicate: u32, change: impl FnOnce(&mut Value)) -> T
     context
 }
 
-/// Everything reported that measures neither time nor memory.
+/// All reported metrics except those of time and memory.
 pub fn results(context: &TestContext) -> Vec<(String, u64, u64)> {
     let measured = |name: &str| name == "train/tokens_per_second" || name.starts_with("memory/");
     let timeless = context.metrics.iter().filter(|(name, _, _)| !measured(name));
@@ -121,7 +121,7 @@ fn seeds_and_replicates_give_other_models() {
     assert_ne!(one, checkpoint_bytes(&trained(1, 1, |config| config["seed"] = json!(10))));
 }
 
-/// Whether a pattern such as `ten/*` covers a metric's name.
+/// Whether a pattern such as `ten/*` matches a metric's name.
 fn covers(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<_>, Vec<_>) = (pattern.split('/').collect(), name.split('/').collect());
     pattern.len() == name.len() && pattern.iter().zip(name).all(|(want, part)| *want == "*" || *want == part)
@@ -186,7 +186,7 @@ fn a_gradient_in_pieces_trains_the_same_model_up_to_rounding() {
         config["accumulate"] = json!(4);
     });
     for (one, other) in whole.metrics.iter().zip(&pieces.metrics).filter(|(one, _)| one.0 == "train/loss") {
-        // What is rounded in another way grows a little with every step.
+        // A difference in rounding grows a little with every step.
         assert!((one.2 - other.2).abs() <= 0.02 * one.2, "{one:?} is not {other:?}");
     }
     assert_ne!(checkpoint_bytes(&whole), checkpoint_bytes(&pieces));
@@ -246,7 +246,7 @@ fn bf16_trains_what_f32_trains_but_for_rounding() {
 #[test]
 fn label_smoothing_is_for_training_alone() {
     let smoothed = trained(1, 1, |config| config["label_smoothing"] = json!(0.2));
-    // With a fifth of each target spread over three classes, no loss is below this.
+    // With a fifth of each target spread over three classes, no loss is below this value.
     let floor = -(1.0 - 0.4 / 3.0_f64) * (1.0 - 0.4 / 3.0_f64).ln() - 2.0 * (0.2 / 3.0_f64) * (0.2 / 3.0_f64).ln();
     assert!(smoothed.last("train/loss").unwrap() > floor - 1e-6);
     assert!(smoothed.last("test/accuracy").unwrap() > 0.9);
@@ -305,7 +305,7 @@ fn an_unstable_recurrence_is_named_as_the_cause() {
     assert!(!hint.contains("optimizer.lr") && hint.contains("lower model.resonance_strength"), "{hint}");
     let warning = "warning: after step 0 the recurrence has a spectral radius of ";
     assert_eq!(context.logs.iter().filter(|line| line.starts_with(warning)).count(), 1, "{:#?}", context.logs);
-    // A weak one begins stable: then both may be the cause.
+    // A weak resonance is stable initially: then both may be the cause.
     let (mut context, mut config) = self::context(1);
     config["model"]["resonance"] = json!("recurrent");
     config["model"]["resonance_strength"] = json!(1e-6);
@@ -381,7 +381,7 @@ fn early_stopping_ends_the_last_stage_and_says_so() {
         "stopped early after step {stopped} of 80: valid/loss has not improved by more than 0.0001 in 2 evaluations"
     );
     assert!(context.logs.iter().any(|log| log.starts_with(&line)), "{line} is not in {:#?}", context.logs);
-    // What it learned until then is what it learns without the rule.
+    // Until then, the results are the same as without early stopping.
     let whole = trained(1, 1, |config| {
         stopping(config);
         config.as_object_mut().unwrap().remove("early_stopping");

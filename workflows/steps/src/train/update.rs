@@ -1,4 +1,4 @@
-//! One update: gradient, clipping and AdamW, as a piece of work that a device may repeat.
+//! One update: gradient, clipping and AdamW, as a unit of work that a device may replay.
 
 use assay_models::{Blueprint, ModelError, Weight};
 use assay_tensor::{Device, Feed, HostData, Replay, Replayer, Tensor};
@@ -8,37 +8,37 @@ use super::optimizer::AdamW;
 use crate::context::StepError;
 use crate::profile::Profiler;
 
-/// Makes updates, one after another.
+/// Performs updates.
 ///
-/// An update is one piece of work: what differs between two updates of one shape, the tokens, the seeds of dropout, the
-/// learning rate, goes to the device before it, and the loss and the norm come back after it, together. Nothing else waits
-/// for the device.
+/// An update is one unit of work: the values that differ between two updates of one shape (tokens, dropout seeds, learning
+/// rate) are copied to the device before it, and the loss and the norm are read after it, together. Nothing else waits for
+/// the device.
 pub struct Updater {
     optimizer: AdamW,
     replayer: Replayer,
-    /// For profiled updates: the parts of a replayed update cannot be measured.
+    /// For profiled updates: the operations of a replayed update cannot be timed.
     profiled: Replayer,
 }
 
-/// What an update says.
+/// The results of an update.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outcome {
-    /// The mean over all predictions of what is optimised, before the update, in nats.
+    /// The mean of the objective over all predictions, before the update, in nats.
     pub loss: f64,
-    /// How many predictions were right.
+    /// The number of correct predictions.
     pub correct: usize,
     /// The norm of the gradients, before they were clipped.
     pub norm: f64,
 }
 
 impl Updater {
-    /// With an optimizer, on `device`.
+    /// An updater with this optimizer, on `device`.
     #[must_use]
     pub fn new(optimizer: AdamW, device: &Device) -> Self {
         Updater { optimizer, replayer: Replayer::new(device), profiled: Replayer::disabled(device) }
     }
 
-    /// The optimizer as it is now.
+    /// The current optimizer.
     #[must_use]
     pub fn optimizer(&self) -> &AdamW {
         &self.optimizer
@@ -49,10 +49,10 @@ impl Updater {
         self.replayer.remark()
     }
 
-    /// Learns, and updates the model in place with the learning rate `rate`. `going_on` is asked between micro-batches.
+    /// Computes gradients, and updates the model in place with the learning rate `rate`. `going_on` is called between micro-batches.
     ///
     /// # Errors
-    /// If the device fails, or [`StepError::Cancelled`] if `going_on` says no; then the model is as it was.
+    /// If the device fails, or [`StepError::Cancelled`] if `going_on` returns false; the model is then unchanged.
     pub fn update(
         &mut self,
         model: &mut Blueprint,
@@ -90,7 +90,7 @@ impl Updater {
     }
 }
 
-/// All that an update reads and changes beside what it is given.
+/// All tensors that an update reads and changes, except its inputs.
 fn collect_state<'a>(model: &'a Blueprint, optimizer: &'a AdamW) -> Vec<&'a Tensor> {
     let mut all = Vec::new();
     for (_, parameter) in model.parameters().iter() {
@@ -102,7 +102,7 @@ fn collect_state<'a>(model: &'a Blueprint, optimizer: &'a AdamW) -> Vec<&'a Tens
     all
 }
 
-/// Every number that is to be read, in one array, so that it is read at once.
+/// All numbers to be read, in one array, so that one copy is sufficient.
 fn concatenate_results(values: &[(Tensor, Tensor)], clip: &Tensor) -> Result<Tensor, ModelError> {
     let scalars = values.iter().flat_map(|(loss, hits)| [loss, hits]).map(|value| value.reshape([1]));
     let mut all = scalars.collect::<Result<Vec<_>, _>>()?;
@@ -110,7 +110,7 @@ fn concatenate_results(values: &[(Tensor, Tensor)], clip: &Tensor) -> Result<Ten
     Ok(Tensor::concat(&all.iter().collect::<Vec<_>>(), 0)?)
 }
 
-/// The inverse of [`concatenate_results`], added up.
+/// Splits the result of [`concatenate_results`], and adds up the parts.
 fn parse_outcome(numbers: &[f64]) -> Option<Outcome> {
     let (values, clip) = numbers.split_at_checked(numbers.len().checked_sub(2)?)?;
     let (loss, hits) = values.chunks_exact(2).fold((0.0, 0.0), |(loss, hits), pair| (loss + pair[0], hits + pair[1]));

@@ -1,4 +1,4 @@
-//! Load of other programs, for tests: [`BusyProcessors`].
+//! Load by other programs, for tests: [`BusyProcessors`].
 
 use std::process::{Child, Command};
 

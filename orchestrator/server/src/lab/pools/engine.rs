@@ -22,7 +22,7 @@ pub trait Engine: Send + Sync {
     /// The jobs of a pool that the cluster knows, those that ended recently included.
     async fn list(&self, pool: &PoolSettings) -> Result<Vec<Job>, EngineError>;
 
-    /// Cancels jobs. One that is over is no error.
+    /// Cancels jobs. To cancel a job that has ended is not an error.
     async fn cancel(&self, pool: &PoolSettings, ids: &[String]) -> Result<(), EngineError>;
 
     /// What a state means that the cluster reports, with its reason.
@@ -42,7 +42,7 @@ pub fn find_engine(name: &str) -> Option<Box<dyn Engine>> {
 /// The names that [`find_engine`] knows.
 pub(super) const ENGINES: &[&str] = &["slurm", "kubernetes"];
 
-/// A pilot to be submitted.
+/// A pilot to submit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pilot {
     /// The server's address, as the pilot reaches it.
@@ -74,7 +74,7 @@ pub enum JobState {
     },
     /// It runs, or is about to.
     Running,
-    /// It ended by itself.
+    /// It ended without an error.
     Completed,
     /// The cluster took its node away: a time limit, a preemption or a failure of the node.
     Preempted {
@@ -148,7 +148,7 @@ pub(super) async fn run_command(
     let stdin = child.stdin.take();
     let finished = async {
         if let Some(mut stdin) = stdin {
-            // A command that does not read its input says so by its exit code.
+            // A command that does not read its input reports that with its exit code.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
         child.wait_with_output().await

@@ -37,7 +37,7 @@ fn write_script(pool: &PoolSettings, pilot: &Pilot) -> String {
 fn submit_args(pool: &PoolSettings) -> Vec<String> {
     let mut args = vec!["--parsable".to_owned(), format!("--job-name={}", job_name(pool))];
     args.push(format!("--signal=B:TERM@{}", pool.signal_seconds));
-    // A pilot that was preempted is replaced by the pool, and must not come back by itself.
+    // A pilot that was preempted is replaced by the pool, so Slurm must not requeue it.
     args.push("--no-requeue".to_owned());
     args.push("--export=ALL".to_owned());
     // Options of the pool come last, so that they win.

@@ -1,4 +1,4 @@
-//! The calls by which programs log, answered from memory.
+//! The calls with which programs log, answered from memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,12 +13,12 @@ use crate::command::metrics::{Point, number};
 
 /// The longest value of a parameter in the log, in characters.
 const LONGEST_SHOWN: usize = 6000;
-/// The one experiment; every name of an experiment means it.
+/// The only experiment; every name of an experiment refers to it.
 const EXPERIMENT: &str = "0";
-/// Where files of a run lie, in addresses of clients.
+/// The path of a run's files in addresses for clients.
 const FILES: &str = "/api/2.0/mlflow-artifacts/artifacts";
 
-/// A run that the program opened.
+/// A run created by the program.
 #[derive(Default)]
 struct Run {
     name: String,
@@ -32,10 +32,10 @@ struct Run {
     metrics: BTreeMap<String, Vec<(f64, i64, i64)>>,
 }
 
-/// What the program has logged.
+/// The data logged by the program.
 pub(super) struct Api {
     outputs: PathBuf,
-    /// The name of the experiment that the program asked for last; all experiments are the attempt.
+    /// The name of the experiment that the program requested last; all experiments are the attempt.
     experiment: String,
     runs: BTreeMap<String, Run>,
     /// The first run: the attempt.
@@ -100,7 +100,7 @@ fn metric_to_json(name: &str, (value, at, step): (f64, i64, i64)) -> Value {
 }
 
 impl Api {
-    /// Without a run yet.
+    /// A state without a run.
     pub fn new(outputs: &Path) -> Api {
         Api {
             outputs: outputs.to_owned(),
@@ -223,7 +223,7 @@ impl Api {
         Ok(json!({"run_info": self.run_to_json(&id)["info"]}))
     }
 
-    /// Logs `metrics`, `params` and `tags`. Everything is checked before anything is kept.
+    /// Logs `metrics`, `params` and `tags`. All values are checked before any is stored.
     fn log(&mut self, fields: &Value, batch: &Value) -> Result<Value, Refusal> {
         let id = run_id(fields)?;
         let is_first = self.first.as_ref() == Some(&id);
@@ -298,7 +298,7 @@ impl Api {
     }
 }
 
-/// Answers a request for files; `None` if it is for something else.
+/// Answers a request for files; `None` for other requests.
 pub(super) fn answer_file(outputs: &Path, request: &Request) -> Option<Answer> {
     let address = request.path.strip_prefix(FILES)?.trim_start_matches('/');
     if address.is_empty() && request.method == "GET" {
@@ -311,7 +311,7 @@ pub(super) fn answer_file(outputs: &Path, request: &Request) -> Option<Answer> {
         Ok(path) => return Some(to_answer(Err(invalid(format!("Invalid path: '{path}'"))))),
         Err(refusal) => return Some(to_answer(Err(refusal))),
     };
-    // A named pipe would block, and a device may have no end.
+    // A named pipe would block, and a device may be endless.
     let is_other = fs::metadata(&path).is_ok_and(|data| !data.is_file());
     let missing = || to_answer(Err(absent(format!("there is no file '{address}'"))));
     let failed = |error: std::io::Error| (500, "INTERNAL_ERROR", format!("cannot write `{}`: {error}", path.display()));
@@ -363,7 +363,7 @@ fn artifact_uri(id: &str) -> String {
     format!("mlflow-artifacts:/{EXPERIMENT}/{id}/artifacts")
 }
 
-/// The path behind `EXPERIMENT/RUN/artifacts`.
+/// The path after `EXPERIMENT/RUN/artifacts`.
 fn file_path(address: &str) -> Result<String, Refusal> {
     let mut parts = address.splitn(4, '/').skip(2);
     match parts.next() {

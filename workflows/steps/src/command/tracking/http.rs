@@ -1,21 +1,21 @@
-//! As much of HTTP/1.1 as clients of MLflow use.
+//! The subset of HTTP/1.1 that MLflow clients use.
 
 use std::io::{self, BufRead, Read, Write};
 
-/// The longest line of a head, in bytes.
+/// The longest line of a header, in bytes.
 const LONGEST_LINE: u64 = 64 << 10;
-/// The most lines of a head.
+/// The maximum number of header lines.
 const MOST_LINES: usize = 200;
-/// The largest body, in bytes. Files of programs are held in memory while they arrive.
+/// The largest body, in bytes. Uploaded files are in memory while they arrive.
 const LARGEST_BODY: u64 = 4 << 30;
 
 /// A request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Request {
     pub method: String,
-    /// Without the query, and decoded.
+    /// Decoded, without the query.
     pub path: String,
-    /// As it was sent.
+    /// The query as sent.
     pub query: String,
     /// The bearer token.
     pub token: Option<String>,
@@ -34,8 +34,8 @@ fn broken(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-/// Reads a request; `None` if the connection has ended before one. The body of a request without this token is not read, since any
-/// process of the machine can send one: nothing can be read behind it.
+/// Reads a request; `None` if the connection has ended. The body of a request without this token is not read, since any process of
+/// the machine can send one; the connection cannot be used afterwards.
 pub(super) fn read_request(reader: &mut impl BufRead, token: &str) -> io::Result<Option<Request>> {
     let Some(first) = read_line(reader)? else { return Ok(None) };
     let mut words = first.split(' ');
@@ -104,7 +104,7 @@ fn read_chunks(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
             return Err(broken("the body is too large"));
         }
         body.extend(read_bytes(reader, length)?);
-        // Behind each chunk, and behind the last one, is an empty line.
+        // Each chunk, including the last one, is followed by an empty line.
         if read_line(reader)?.is_none_or(|line| !line.is_empty()) {
             return Err(broken("a chunk does not end where it says"));
         }
@@ -114,7 +114,7 @@ fn read_chunks(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Decodes percent escapes such as `%2F`. A `%` without two hexadecimal digits stays.
+/// Decodes percent escapes such as `%2F`. A `%` without two hexadecimal digits is kept.
 pub(super) fn decode_percent(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);

@@ -1,8 +1,9 @@
-//! What a program logs with MLflow becomes metrics of its step: a small server on the loopback address, for the time of one attempt.
+//! Data that a program logs with MLflow become metrics of its step: a small server on the loopback address, for the duration of one
+//! attempt.
 //!
-//! It knows the calls by which programs log, and answers them from memory: the first run that a program opens is the attempt, and the
-//! name of a further run is put before the names of its metrics. Files go into the folder of outputs. `assay server` has searches and
-//! everything else that works on many runs.
+//! It implements the calls with which programs log, and answers them from memory: the first run that a program creates is the
+//! attempt, and metrics of further runs get the name of their run as a prefix. Files go into the folder of outputs. Searches and all
+//! functions across runs are in `assay server`.
 
 mod api;
 mod http;
@@ -18,20 +19,20 @@ use api::Api;
 
 use super::metrics::Point;
 
-/// How long a connection may be silent.
+/// How long a connection may be idle.
 const SILENCE: Duration = Duration::from_secs(600);
-/// How long no connection is accepted after that has failed.
+/// The delay after accepting a connection has failed.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The most connections at a time.
+/// The maximum number of simultaneous connections.
 const MOST_CONNECTIONS: usize = 1000;
 
-/// The server of an attempt. It ends when it is dropped; connections end with the program.
+/// The server of an attempt. It stops when it is dropped; connections end with the program.
 pub(super) struct Tracking {
     shared: Arc<Shared>,
     address: String,
 }
 
-/// What the server shares with its connections.
+/// The state shared by the server and its connections.
 struct Shared {
     api: Mutex<Api>,
     /// The folder for files.
@@ -65,7 +66,7 @@ impl Tracking {
         Ok(tracking)
     }
 
-    /// The variables by which the client of a program finds the server, past any proxy.
+    /// The environment variables with which the program's client finds the server, without a proxy.
     pub fn variables(&self) -> [(&'static str, String); 4] {
         let own = ["NO_PROXY", "no_proxy"].into_iter().find_map(|name| std::env::var(name).ok()).unwrap_or_default();
         let direct = if own.is_empty() { "127.0.0.1".to_owned() } else { format!("{own},127.0.0.1") };
@@ -77,7 +78,7 @@ impl Tracking {
         ]
     }
 
-    /// The points and the lines for the log that came since the last call.
+    /// The points and the lines for the log since the last call.
     pub fn take_reports(&self) -> (Vec<Point>, Vec<String>) {
         self.shared.lock_api().take_reports()
     }
@@ -103,16 +104,16 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             return;
         }
         let Ok(stream) = stream else {
-            // Too many files are open, or the client has closed the connection already.
+            // Too many files are open, or the client has already closed the connection.
             std::thread::sleep(PAUSE);
             continue;
         };
-        // Each connection has a reference. One connection too many is closed at once.
+        // Each connection has a reference. A connection above the limit is closed immediately.
         if Arc::strong_count(shared) > MOST_CONNECTIONS {
             continue;
         }
         let shared = Arc::clone(shared);
-        // Without a thread the connection is closed, which the client sees.
+        // If the thread cannot be started, the connection is closed, which the client detects.
         let _ = std::thread::Builder::new().name("tracking".into()).spawn(move || serve(&stream, &shared));
     }
 }
@@ -124,16 +125,16 @@ fn serve(stream: &TcpStream, shared: &Shared) {
     let _ = stream.set_nodelay(true);
     let mut reader = BufReader::new(stream);
     while let Ok(Some(request)) = http::read_request(&mut reader, &shared.token) {
-        // A process that outlives the attempt must not write into a folder that is removed.
+        // A process that outlives the attempt must not write into a removed folder.
         if shared.ended.load(Ordering::Relaxed) {
             return;
         }
         if request.token.as_deref() != Some(shared.token.as_str()) {
-            // Its body was not read, so that the connection cannot continue.
+            // Its body was not read, so the connection cannot continue.
             let _ = http::write_answer(stream, &api::refuse_token());
             return;
         }
-        // Files are read and written without the lock: the step, which takes the lock at each poll, must not wait for them.
+        // Files are read and written without the lock: the step takes the lock at each poll and must not wait for them.
         let answer = api::answer_file(&shared.outputs, &request);
         let answer = answer.unwrap_or_else(|| shared.lock_api().answer(&request));
         if http::write_answer(stream, &answer).is_err() {

@@ -108,7 +108,7 @@ fn tenth() -> f64 {
 }
 
 impl Table {
-    /// What makes these parameters impossible, whatever the files.
+    /// The first invalid parameter, as far as it can be detected without the files.
     #[must_use]
     pub fn find_problem(&self) -> Option<ConfigProblem> {
         range_problem(&[("max_length", self.max_length, 3, 65536)])

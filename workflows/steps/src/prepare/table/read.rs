@@ -1,4 +1,4 @@
-//! The two readings of a table, and the dataset that they make.
+//! The two passes over a table, and the resulting dataset.
 
 use std::collections::HashMap;
 
@@ -15,30 +15,30 @@ use crate::prepare::text::byte_names;
 
 /// The token between two texts.
 const SEPARATOR: u32 = 256;
-/// A column with more different values is refused as the label: it probably holds something else.
+/// A column with more distinct values is refused as the label: it probably contains something else.
 const MOST_LABELS: usize = 10_000;
-/// How many records are read between two reports of progress, which also check for cancellation.
+/// The number of records between two reports of progress, which also check for cancellation.
 const RECORDS: u64 = 4096;
 
-/// The result of the first reading.
+/// The result of the first pass.
 #[derive(Default)]
 struct Survey {
     /// For each table (of train, valid and test), each record with text: its length in tokens, and the number of its label.
     records: [Vec<(u32, u32)>; 3],
-    /// The labels in the order in which they are first read.
+    /// The labels in the order of their first occurrence.
     labels: Vec<String>,
-    /// How many records have no text.
+    /// The number of records without text.
     empty: usize,
-    /// How many records have a text that is cut.
+    /// The number of records whose text is truncated.
     cut: usize,
 }
 
 impl Table {
     /// # Errors
-    /// [`StepError::Failed`] if a file cannot be read, a record is not as it should be, or a split has no record.
+    /// [`StepError::Failed`] if a file cannot be read, a record is invalid, or a split has no record.
     pub fn make_dataset(&self, context: &mut dyn Context) -> Result<PreparedDataset, StepError> {
         let Sources { splits: sources, classes, warnings } = self.open_tables(context)?;
-        // Names are trimmed as the labels of the records are.
+        // Names are trimmed like the labels of the records.
         let named = classes
             .filter(|_| self.classes.is_empty())
             .map(|names| names.iter().map(|name| name.trim().to_owned()).collect::<Vec<_>>());
@@ -88,7 +88,7 @@ impl Table {
         Columns { text: self.text.clone(), second: self.second_text.clone(), label: self.label.clone() }
     }
 
-    /// The first reading.
+    /// The first pass.
     fn survey_records(
         &self,
         sources: &[Option<Source>; 3],
@@ -123,7 +123,7 @@ impl Table {
         Ok(survey)
     }
 
-    /// The second reading: the records that are chosen.
+    /// The second pass, over the chosen records.
     fn collect_splits(
         &self,
         sources: &[Option<Source>; 3],
@@ -135,7 +135,7 @@ impl Table {
         let mut splits = [(); 3].map(|()| Split::default());
         for (from, source) in sources.iter().enumerate() {
             let Some(source) = source else { continue };
-            // The split of each record; none for a record that was not chosen.
+            // The split of each record; `None` for a record that was not chosen.
             let mut places: Vec<Option<u8>> = vec![None; survey.records[from].len()];
             for (place, split) in (0..).zip(chosen).filter(|(_, split)| split.from == from) {
                 split.samples.iter().for_each(|at| places[*at] = Some(place));
@@ -193,7 +193,7 @@ impl Table {
         })
     }
 
-    /// The number of bytes after which a text is cut.
+    /// The number of bytes to which a text is truncated.
     fn longest_text(&self) -> usize {
         if self.second_text.is_some() { (self.max_length - 1) / 2 } else { self.max_length }
     }
@@ -203,7 +203,7 @@ impl Table {
         row.text.len() > longest || row.second.is_some_and(|text| text.len() > longest)
     }
 
-    /// The number of a record's tokens; none if a text is empty, or too short for a language model.
+    /// The number of a record's tokens; `None` if a text is empty, or too short for a language model.
     fn count_tokens(&self, row: &TableRow<'_>) -> Option<usize> {
         let kept = |text: &str| text.len().min(self.longest_text());
         let least = if self.label.is_none() && row.second.is_none() { 2 } else { 1 };
@@ -236,7 +236,7 @@ impl Table {
     }
 }
 
-/// The number of a label, in the order in which labels are first read.
+/// The number of a label, in the order of first occurrence.
 fn number_label(
     label: &str,
     row: &TableRow<'_>,
@@ -270,7 +270,7 @@ fn sort_labels(survey: &mut Survey) -> Vec<u32> {
     let mut sorted: Vec<usize> = (0..survey.labels.len()).collect();
     let numbers: Option<Vec<f64>> = survey.labels.iter().map(|label| label.parse().ok()).collect();
     sorted.sort_by(|one, other| match &numbers {
-        // `1` and `1.0` are one number and two labels.
+        // `1` and `1.0` are the same number but two labels.
         Some(numbers) => {
             numbers[*one].total_cmp(&numbers[*other]).then_with(|| survey.labels[*one].cmp(&survey.labels[*other]))
         }

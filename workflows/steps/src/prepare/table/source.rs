@@ -9,7 +9,7 @@ use crate::prepare::source::LocalFile;
 
 /// The tables of one split.
 pub(super) struct Source {
-    /// The folder, archive or file that holds them.
+    /// The folder, archive or file that contains them.
     pub files: Files,
     /// Their names in it, in order. For JSON files, the name of the folder or archive.
     pub names: Vec<String>,
@@ -19,7 +19,7 @@ pub(super) struct Source {
 /// The tables of all splits.
 #[derive(Default)]
 pub(super) struct Sources {
-    /// Of train, valid and test; none for a split that has no table.
+    /// Of train, valid and test; `None` for a split without tables.
     pub splits: [Option<Source>; 3],
     /// The names of all classes in the order of their numbers, if a file has them.
     pub classes: Option<Vec<String>>,
@@ -50,7 +50,7 @@ impl Table {
     /// Opens the tables of all splits. `valid_path` and `test_path` replace a split of the folder.
     ///
     /// # Errors
-    /// If a path cannot be read, or its format is not known.
+    /// If a path cannot be read, or its format is unknown.
     pub(super) fn open_tables(&self, context: &dyn Context) -> Result<Sources, StepError> {
         let mut sources = self.open_path(&self.path, context)?;
         for (at, path) in [(1, &self.valid_path), (2, &self.test_path)] {
