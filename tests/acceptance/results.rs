@@ -198,7 +198,7 @@ fn two_runs_and_two_cells_are_compared() {
     assert!(text(&wrong.stderr).contains("train[states=8]"), "{}", text(&wrong.stderr));
 }
 
-/// Without a common cell, what differs in the configs is shown all the same.
+/// Config differences are shown even if the runs have no cell in common.
 #[test]
 fn runs_without_a_common_cell_show_their_config_differences() {
     let home = Home::new();

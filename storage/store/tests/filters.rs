@@ -225,9 +225,9 @@ async fn thousands_of_neighbours_do_not_matter() {
         let run = add_run(&store, "many", json!({"seed": at}), &[], &[cell(16), cell(32), cell(64)]).await;
         end(&store, run, RunStateName::Succeeded).await;
     }
-    let begun = Instant::now();
+    let start = Instant::now();
     assert_eq!(found(&store, "at:7 states>32 group/metric3:3").await, [8]);
-    let took = begun.elapsed();
+    let took = start.elapsed();
     println!("300 runs of 3 tasks: {took:?}");
     assert!(took.as_secs() < 5, "{took:?}");
 }

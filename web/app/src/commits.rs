@@ -18,7 +18,7 @@ const MOST_RUNS: u64 = 1000;
 /// How much of a commit is shown.
 const SHORT: usize = 10;
 
-/// A run that a person named, with the job or cell of it that is meant.
+/// A run named on the command line, with an optional job or cell of it.
 pub struct NamedRun {
     pub run: RunId,
     pub part: Option<String>,
@@ -34,7 +34,7 @@ struct NamedCommit {
 }
 
 impl NamedRun {
-    /// What stands at the head of a report.
+    /// The title in a report.
     pub fn title(&self, side: &Side) -> String {
         match &self.commit {
             Some(commit) if commit.name == commit.hash => format!("{} at {}", side.name(), short(&commit.hash)),
@@ -43,7 +43,7 @@ impl NamedRun {
         }
     }
 
-    /// What a reader must know about the choice of the run.
+    /// A warning about the choice of the run.
     pub fn note(&self) -> Option<String> {
         let commit = self.commit.as_ref().filter(|commit| commit.is_dirty)?;
         let name = printable(&commit.name);
@@ -55,7 +55,7 @@ fn short(hash: &str) -> &str {
     hash.get(..SHORT).unwrap_or(hash)
 }
 
-/// What stands before the colon of a side.
+/// The part of an argument before the colon.
 enum Place {
     Run(RunId),
     Commit { name: String, runs: Vec<RunSummary>, hash: String },

@@ -17,7 +17,7 @@ pub fn state_of(file: &Path) -> Option<GitState> {
     Some(GitState { commit, dirty: !changed.is_empty() || !tracked })
 }
 
-/// The full hash of the commit that a name or an abbreviation stands for in the repository that a folder lies in.
+/// Resolves a name or an abbreviated hash to a full commit hash, in the repository that contains the folder.
 pub fn resolve_commit(folder: &Path, name: &str) -> Option<String> {
     // A name that starts with a dash would be an option.
     let wanted = (!name.is_empty() && !name.starts_with('-')).then(|| format!("{name}^{{commit}}"))?;

@@ -1,7 +1,7 @@
-//! Server-sent events: readers of live pages are notified when the store changes, and need not ask again and again.
+//! Server-sent events: readers of live pages are notified when the store changes, so that they need not poll.
 //!
-//! `GET /api/events` sends `event: change` after a change, and `event: time` if nothing changed for a while: durations on a live page grow
-//! all the same. One task looks at the store for all readers, and only while there are some.
+//! `GET /api/events` sends `event: change` after a change, and `event: time` if nothing changed for five seconds, so that durations on a live
+//! page are updated. One task checks the store for all readers, and runs only while there are readers.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,18 +16,18 @@ use tokio::sync::watch;
 
 use crate::server::Site;
 
-/// How often the store is looked at while there are readers.
+/// How often the store is checked while there are readers.
 const LOOK: Duration = Duration::from_millis(200);
 /// The shortest time between two events of a reader.
 const SPACING: Duration = Duration::from_millis(500);
 /// After this long without a change a reader is notified of the time.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Who is notified of changes.
+/// The readers that are notified of changes.
 pub(crate) struct Changes {
     /// How many changes were seen.
     seen: watch::Sender<u64>,
-    /// Whether the task that looks at the store runs.
+    /// Whether the task that checks the store is running.
     is_watching: Mutex<bool>,
     /// Set when the server ends: open streams end with it.
     closing: watch::Sender<bool>,
@@ -46,7 +46,7 @@ impl Changes {
     }
 }
 
-/// A reader's view of the changes. The task that looks at the store is started for the first reader, and ends after the last one.
+/// A reader's view of the changes. The task that checks the store is started for the first reader, and ends after the last one.
 fn subscribe(site: &Site) -> watch::Receiver<u64> {
     let changes = &site.changes;
     let mut is_watching = changes.is_watching.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +69,7 @@ async fn watch_store(site: Site) {
                 return;
             }
         }
-        // A store that cannot be read now may be readable later; the readers are notified of the time until then.
+        // The store may be readable again later; until then the readers get the event `time`.
         let Ok(version) = site.store.data_version().await else { continue };
         if known.replace(version) != Some(version) {
             site.changes.seen.send_modify(|seen| *seen += 1);
@@ -77,7 +77,7 @@ async fn watch_store(site: Site) {
     }
 }
 
-/// What a stream remembers between its events.
+/// The state of a stream between its events.
 struct Reader {
     seen: watch::Receiver<u64>,
     closing: watch::Receiver<bool>,
@@ -89,7 +89,7 @@ pub(crate) async fn stream_events(State(site): State<Site>) -> Response {
     let reader = Reader { seen: subscribe(&site), closing: site.changes.closing.subscribe(), is_first: true };
     let events = stream::unfold(reader, |mut reader| async move {
         if std::mem::take(&mut reader.is_first) {
-            // What changed between the page and the stream is not missed. A reader that loses the stream tries again after a second.
+            // Covers changes between the page's request and this one. A reader that loses the stream reconnects after a second.
             return Some((Ok::<_, Infallible>(Bytes::from_static(b"retry: 1000\nevent: change\ndata: 0\n\n")), reader));
         }
         tokio::select! {

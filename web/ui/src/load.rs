@@ -47,7 +47,7 @@ pub(crate) fn is_live(run: &RunView) -> bool {
     run.summary.state == RunStateName::Running
 }
 
-/// A side of a comparison as addresses name it: `RUN`, `RUN:JOB` or `RUN:CELL`, where the run is a number or `latest`. `metrics` names the
+/// A side of a comparison, as it is written in an address: `RUN`, `RUN:JOB` or `RUN:CELL`, where the run is a number or `latest`. `metrics` names the
 /// metrics of its table, with commas between them; the headlines without it.
 pub(crate) async fn side(site: &Inner, name: &str, metrics: Option<&str>) -> Result<Side, Failure> {
     let (number, part) = name.split_once(':').map_or((name, None), |(number, part)| (number, Some(part)));
@@ -70,7 +70,7 @@ pub(crate) async fn side(site: &Inner, name: &str, metrics: Option<&str>) -> Res
         .map_err(|error| Failure::not_found(error.to_string(), "name one of these, or the run alone"))
 }
 
-/// What curves are drawn by.
+/// The x axis of curves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum XAxis {
     /// The training step.
@@ -117,7 +117,7 @@ pub(crate) struct Wanted {
     pub by: By,
     /// At most so many points a curve.
     pub points: u64,
-    /// What they are drawn by.
+    /// The x axis.
     pub x: XAxis,
 }
 
@@ -132,7 +132,7 @@ impl Wanted {
 /// The curves of one metric.
 #[derive(Debug, Default)]
 pub(crate) struct Tracks {
-    /// Of the tasks that have begun.
+    /// Of the tasks that have started.
     pub tracks: Vec<Track>,
     /// How many tasks have points of the metric, and no time or number of tokens for them.
     pub left_out: usize,

@@ -1,4 +1,4 @@
-//! How pages and JSON are sent: only if they changed since the reader has them (ETag), and compressed (gzip).
+//! Conditional and compressed answers: ETag with 304, and gzip.
 
 use std::io::Write;
 
@@ -19,8 +19,8 @@ const LARGE: usize = 1 << 17;
 /// A fast level: pages are made for one reader.
 const LEVEL: u32 = 4;
 
-/// Gives pages, JSON and assets an ETag, answers 304 to a reader who has them, and compresses them for a reader who accepts that. What is
-/// streamed, such as artifacts and events, passes as it is.
+/// Adds an ETag to pages, JSON and assets, answers 304 if the reader's copy is current, and compresses the body if the client accepts gzip.
+/// Streamed bodies, such as artifacts and events, are not changed.
 pub(crate) async fn send_changes(request: Request, next: Next) -> Response {
     let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
     let known = request.headers().get(header::IF_NONE_MATCH).cloned();

@@ -54,7 +54,7 @@ impl RunFilter {
     ///
     /// Fields of a run: `state`, `name`, `file`, `note`, `commit` (its beginning), `tag`, `run`, `tasks`, `failed`, `cached` (numbers of
     /// tasks), `took` and `age` (`5m`, `2h`, `7d`), `started` and `ended` (dates in UTC). Any other name is that of a parameter, of an axis
-    /// of a matrix, or of a metric (its name, or its title in `kinds`); `params.X`, `matrix.X` and `metrics.X` say which one. Conditions on
+    /// of a matrix, or of a metric (its name, or its title in `kinds`); `params.X`, `matrix.X` and `metrics.X` select one of them. Conditions on
     /// axes and metrics must hold together: for tasks of the same matrix values and replicate.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl Reader {
         SIGNS.iter().find(|(text, _)| starts(text)).map(|(text, sign)| (text.len(), *sign))
     }
 
-    /// A word up to a space or to a character at which `ends` says so, or the text between double quotes.
+    /// A word up to a space or to the first place for which `ends` is true, or the text between double quotes.
     fn word(&mut self, ends: impl Fn(&Reader, usize) -> bool) -> Result<Word, FilterError> {
         let start = self.at;
         let mut text = String::new();

@@ -168,35 +168,35 @@ fn write_number_test(sql: &mut Sql, field: NumberField, test: &NumberTest, now: 
 fn write_values(sql: &mut Sql, values: &[(&ValueKey, &ValueTest)]) {
     let (of_run, of_tasks): (Vec<_>, Vec<_>) = values.iter().partition(|(key, _)| key.places == Places::Params);
     sql.join(&of_run, " and ", "1", |sql, (key, test)| write_member(sql, "r.params", &[&key.name], test));
-    match of_tasks.as_slice() {
-        [] => {}
-        [(key, test)] => {
-            sql.push(" and (");
-            if key.places == Places::Anywhere {
-                write_member(sql, "r.params", &[&key.name], test);
-                sql.push(" or ");
-            }
-            sql.push("exists (select 1 from tasks t where t.run = r.id and ");
+    // Each condition alone: a run that fails one of them need not be grouped.
+    for (key, test) in &of_tasks {
+        sql.push(" and (");
+        write_params_value(sql, key, test);
+        sql.push("exists (select 1 from tasks t where t.run = r.id and ");
+        write_task_value(sql, key, test);
+        sql.push("))");
+    }
+    if of_tasks.len() > 1 {
+        sql.push(
+            " and exists (select 1 from tasks t where t.run = r.id \
+             group by json_remove(t.matrix, '$.job'), t.replicate having ",
+        );
+        sql.join(&of_tasks, " and ", "1", |sql, (key, test)| {
+            sql.push("(");
+            write_params_value(sql, key, test);
+            sql.push("max(");
             write_task_value(sql, key, test);
             sql.push("))");
-        }
-        several => {
-            sql.push(
-                " and exists (select 1 from tasks t where t.run = r.id \
-                 group by json_remove(t.matrix, '$.job'), t.replicate having ",
-            );
-            sql.join(several, " and ", "1", |sql, (key, test)| {
-                sql.push("(");
-                if key.places == Places::Anywhere {
-                    write_member(sql, "r.params", &[&key.name], test);
-                    sql.push(" or ");
-                }
-                sql.push("max(");
-                write_task_value(sql, key, test);
-                sql.push("))");
-            });
-            sql.push(")");
-        }
+        });
+        sql.push(")");
+    }
+}
+
+/// Whether a parameter of the run passes the test, with `or` behind it; nothing if the condition is not about parameters.
+fn write_params_value(sql: &mut Sql, key: &ValueKey, test: &ValueTest) {
+    if key.places == Places::Anywhere {
+        write_member(sql, "r.params", &[&key.name], test);
+        sql.push(" or ");
     }
 }
 

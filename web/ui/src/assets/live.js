@@ -1,8 +1,8 @@
 // Keeps a page fresh without reloading it.
 //
 // The server renders whole pages; this script fetches the same page again, and puts in the parts (elements with
-// `data-part` and an id) that differ. While something on the page is under way (`data-live="yes"`), server-sent events say when
-// the store changed, and a page that did not is answered with 304. A hidden tab has no stream. When the run has ended, the
+// `data-part` and an id) that differ. While something on the page is under way (`data-live="yes"`), server-sent events report
+// changes of the store, and an unchanged page is answered with 304. A hidden tab has no stream. When the run has ended, the
 // page is fetched once more and no more. A form with `data-choose` does the same with the address of its choices. After each
 // round an event, `assay:round`, tells charts and logs to look for more.
 "use strict";
@@ -44,15 +44,17 @@
   function replace(part, html, chosen) {
     const active = document.activeElement;
     const inside = part !== active && part.contains(active);
-    if (inside && !chosen && active.matches("select, input")) return false;
+    if (inside && !chosen && active.matches("select, input:not([type=checkbox])")) return false;
     const scrolled = [...part.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
     const boxes = (root) => [...root.querySelectorAll('input[type="checkbox"][name]')];
     const checked = new Set(boxes(part).filter((box) => box.checked).map((box) => `${box.name}=${box.value}`));
+    const open = [...part.querySelectorAll("details[id][open]")].map((details) => details.id);
     const href = inside ? active.getAttribute("href") : null;
     const id = inside ? active.id : "";
     const label = inside ? active.getAttribute("aria-label") : null;
     part.innerHTML = html;
     localize(part);
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     for (const box of boxes(part)) if (checked.has(`${box.name}=${box.value}`)) box.checked = true;
     part.querySelectorAll(".scroll").forEach((box, at) => {
       if (scrolled[at]) [box.scrollLeft, box.scrollTop] = scrolled[at];
@@ -108,7 +110,7 @@
     stream = null;
   }
 
-  // Listens while there is something to hear and somebody to see it.
+  // Keeps a stream of events open while the page is live and visible.
   function schedule() {
     if (!isLive() || document.visibilityState !== "visible") return end();
     if (stream || timer) return undefined;

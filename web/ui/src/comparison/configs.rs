@@ -34,7 +34,7 @@ pub(super) struct ConfigComparison {
 /// else of the same step kind.
 pub(super) fn config_differences(base: &Side, candidate: &Side, pairs: &[RowPair]) -> ConfigComparison {
     let (mut found, mut jobs) = (BTreeMap::new(), BTreeSet::new());
-    // All rows of two jobs differ in their axes, which says nothing.
+    // The rows of two whole jobs differ in their axes anyway.
     let single = pairs.iter().filter(|pair| pair.base.len() == 1 && pair.candidate.len() == 1);
     let mut compared = false;
     for pair in single {

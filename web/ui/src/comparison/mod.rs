@@ -1,5 +1,5 @@
-//! Comparisons of runs, jobs and cells: what differs in their configs, and by how much their metrics differ. The page `/compare` and
-//! `assay compare` take all of it from here.
+//! Comparisons of runs, jobs and cells: the differences of their configs and of their metrics. The page `/compare` and `assay compare` both
+//! use them.
 
 mod configs;
 mod difference;

@@ -48,7 +48,7 @@ pub(crate) struct RegressionView {
     pub points: Vec<CommitPoint>,
     /// Where the mean changed.
     pub changes: Vec<ChangeView>,
-    /// What may be said of the series.
+    /// The verdict, as a clause.
     pub verdict: String,
     /// The chart; `None` without a finite value.
     #[serde(skip)]

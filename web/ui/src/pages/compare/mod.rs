@@ -28,7 +28,7 @@ pub(crate) const MOST_SIDES: usize = 7;
 const VALUES: usize = 4;
 /// How much a curve may be smoothed: the weight of what came before.
 const SMOOTHING: [&str; 6] = ["0", "0.5", "0.8", "0.9", "0.95", "0.99"];
-/// What the query may say.
+/// The parameters of the query.
 pub(crate) const PARAMETERS: [&str; 7] = ["of", "metrics", "metric", "x", "xscale", "scale", "smooth"];
 
 #[derive(Debug, Serialize)]

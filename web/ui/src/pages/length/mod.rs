@@ -18,7 +18,7 @@ use crate::views::length::families::{LengthMetric, length_metrics};
 use crate::views::length::fits::{LengthView, length_view};
 use crate::views::length::plot::{LengthPlot, plot_lengths};
 
-/// What the query may say.
+/// The parameters of the query.
 pub(crate) const PARAMETERS: [&str; 2] = ["metric", "base"];
 
 #[derive(Debug, Serialize)]

@@ -22,7 +22,7 @@ use crate::views::regressions::{CommitSample, RegressionChart, RegressionView, r
 const MOST_RUNS: u64 = 200;
 /// How many runs are looked at for names of workflows.
 const MOST_NAMES: u64 = 500;
-/// What the query may say.
+/// The parameters of the query.
 pub(crate) const PARAMETERS: [&str; 3] = ["workflow", "metric", "cell"];
 
 #[derive(Debug, Serialize)]

@@ -82,7 +82,7 @@ struct RunRow {
     values: Vec<String>,
 }
 
-/// What the address says.
+/// The choices in the address.
 struct Wanted<'a> {
     filter: &'a str,
     columns: Vec<RunColumn>,

@@ -1,4 +1,4 @@
-//! Which values of a run belong to a length: those of metrics with the length in their names, such as `latency/f32/256/median`, and those of
+//! The values of a run that belong to a length: metrics with the length in their names, such as `latency/f32/256/median`, and metrics of
 //! jobs with an axis of lengths.
 
 use std::collections::BTreeMap;
@@ -31,11 +31,11 @@ pub(crate) struct LengthMetric {
     pub families: Vec<Family>,
 }
 
-/// A value, and where it belongs.
+/// The family and length that a value belongs to.
 struct Placed {
     metric: String,
     length: u64,
-    /// What of the metric's name is neither the length nor declared.
+    /// The segments of the metric's name that are neither the length nor declared.
     model: String,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn length_metrics(tasks: &[TaskView], kinds: &[StepKind]) -> Vec<Leng
 }
 
 fn place(task: &TaskView, name: &str, kinds: &[StepKind]) -> Option<Placed> {
-    // Ends of intervals and tests are about a value, and are none of their own.
+    // Ends of intervals and p-values describe another metric.
     let last = name.rsplit('/').next().unwrap_or(name);
     if last.ends_with("_low") || last.ends_with("_high") || last == "p" {
         return None;

@@ -1,4 +1,4 @@
-//! What may be said of families over length: the exponent of each, and where it crosses the base.
+//! The exponents of families over length, and where each family crosses the base.
 
 use assay_server::{Measured, summarize_values};
 use assay_spec::Better;
