@@ -19,7 +19,7 @@ use crate::server::Site;
 /// How often the store is checked while there are readers.
 const LOOK: Duration = Duration::from_millis(200);
 /// The shortest time between two events of a reader.
-const SPACING: Duration = Duration::from_millis(500);
+const SPACING: Duration = Duration::from_secs(1);
 /// After this long without a change a reader is notified of the time.
 const QUIET: Duration = Duration::from_secs(5);
 

@@ -61,16 +61,15 @@ pub async fn text(store: &Store, home: &Path, args: &RunsArgs) -> Result<Printed
 async fn find_runs(store: &Store, args: &RunsArgs) -> Result<Vec<RunSummary>, CommandError> {
     let filter = read_filter(args)?;
     // Newest first is how the store gives them: without another order, no more are needed than are shown.
-    if args.sort == Order::Run && !args.reverse {
-        return Ok(store.find_runs(&filter, u64::from(args.limit), 0).await?);
-    }
+    let enough = (args.sort == Order::Run && !args.reverse).then_some(args.limit as usize);
+    let size = enough.map_or(PAGE, |enough| PAGE.min(enough.max(1) as u64));
     let (mut wanted, mut offset) = (Vec::new(), 0);
     loop {
-        let page = store.find_runs(&filter, PAGE, offset).await?;
-        offset += PAGE;
-        let last = (page.len() as u64) < PAGE;
+        let page = store.find_runs(&filter, size, offset).await?;
+        offset += size;
+        let last = (page.len() as u64) < size;
         wanted.extend(page);
-        if last {
+        if last || enough.is_some_and(|enough| wanted.len() >= enough) {
             return Ok(wanted);
         }
     }

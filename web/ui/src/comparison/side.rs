@@ -50,8 +50,7 @@ pub(super) struct RowPair {
 }
 
 impl Side {
-    /// A run with the name of a cell or of a job; all of the run without one. A cell counts before a job of the same name, unless the job
-    /// has several cells.
+    /// A run with the name of a cell or of a job; all of the run without one. The name of a job without a matrix is that of its one cell.
     ///
     /// # Errors
     /// If the run has no cell and no job of this name.
@@ -197,7 +196,8 @@ pub(super) fn match_rows(base: &Side, candidate: &Side) -> Vec<RowPair> {
     let (left, right) = (base.rows(), candidate.rows());
     let named = |side: &Side| side.part != RunPart::Whole;
     let jobs = [base, candidate].iter().all(|side| matches!(side.part, RunPart::Job(_)));
-    if named(base) && named(candidate) && left.len() == 1 && right.len() == 1 {
+    let both_named = named(base) && named(candidate);
+    if both_named && left.len() == 1 && right.len() == 1 {
         return vec![RowPair { base: left, candidate: right }];
     }
     let identity = |side: &Side, row: usize| row_identity(&side.results.rows[row], !jobs);
@@ -207,8 +207,7 @@ pub(super) fn match_rows(base: &Side, candidate: &Side) -> Vec<RowPair> {
         Some(RowPair { base: vec![row], candidate: vec![partner] })
     };
     let mut pairs: Vec<RowPair> = left.iter().filter_map(|&row| partner(row)).collect();
-    let one_and_many = [&base.part, &candidate.part].into_iter().all(|part| *part != RunPart::Whole);
-    if one_and_many && !left.is_empty() && !right.is_empty() {
+    if both_named && !left.is_empty() && !right.is_empty() {
         pairs.insert(0, RowPair { base: left, candidate: right });
     }
     pairs

@@ -78,7 +78,10 @@ fn place(task: &TaskView, name: &str, kinds: &[StepKind]) -> Option<Placed> {
         return None;
     }
     let segments: Vec<&str> = name.split('/').collect();
-    let numbers: Vec<usize> = (0..segments.len()).filter(|at| parse_length(segments[*at]).is_some()).collect();
+    // Other numbers in names, such as those of tasks, are not lengths.
+    let measured = measured_lengths(task);
+    let is_length = |at: &usize| parse_length(segments[*at]).is_some_and(|length| measured.contains(&length));
+    let numbers: Vec<usize> = (0..segments.len()).filter(is_length).collect();
     if let [at] = numbers.as_slice() {
         let length = parse_length(segments[*at])?;
         let declared = metric_kind(kinds, name).map(|kind| kind.name).filter(|pattern| pattern.contains('*'));
@@ -97,6 +100,12 @@ fn place(task: &TaskView, name: &str, kinds: &[StepKind]) -> Option<Placed> {
     }
     let length = AXES.iter().find_map(|axis| task.matrix.get(*axis)?.as_u64()).filter(|length| *length > 0)?;
     Some(Placed { metric: name.to_owned(), length, model: String::new() })
+}
+
+/// The `lengths` of a task's config.
+fn measured_lengths(task: &TaskView) -> Vec<u64> {
+    let lengths = task.config.as_ref().and_then(|config| config.get("lengths")?.as_array());
+    lengths.into_iter().flatten().filter_map(serde_json::Value::as_u64).collect()
 }
 
 /// A length is written in digits alone: `16`, not `f32` or `007`.

@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn crossings_are_marked_where_they_are_measured() {
-        let found = plot(vec![family(0, |x| x * x), family(1, |x| 60.0 * x), family(2, |x| 1e9 * x)]).unwrap();
+        let found = plot(vec![family(0, |x| x * x), family(1, |x| 64.0 * x), family(2, |x| 1e9 * x)]).unwrap();
         assert_eq!(found.crossings.len(), 1);
         let middle = found.families[0].points[1].x;
         assert!((found.crossings[0].x - middle).abs() < 10.0, "{found:?}");
