@@ -72,6 +72,10 @@ async fn a_metric_is_shown_over_commits_with_its_changes() {
     assert_eq!(page.matches("class=\"change worse\"").count(), 1, "{page}");
     assert_eq!(page.matches("class=\"point repeated\"").count(), 1);
     assert!(page.contains("with uncommitted changes") && page.contains("another machine"), "{page}");
+    // Runs 4 to 15 are those of the commits; the mean changed with the eighth.
+    let compared = "/compare?of=10%3Atrain%5Bstates%3D16%5D&amp;of=11%3Atrain%5Bstates%3D16%5D";
+    assert!(page.contains(compared), "{page}");
+    assert_eq!(site.get(&compared.replace("&amp;", "&")).await.status, 200);
     let json = site.get("/api/regressions?workflow=nightly&metric=test/loss").await.json();
     let (points, changes) = (&json["series"]["points"], &json["series"]["changes"]);
     assert_eq!((points.as_array().unwrap().len(), points[0]["n"].as_u64()), (12, Some(2)));

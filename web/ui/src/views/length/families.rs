@@ -74,7 +74,7 @@ pub(crate) fn length_metrics(tasks: &[TaskView], kinds: &[StepKind]) -> Vec<Leng
 fn place(task: &TaskView, name: &str, kinds: &[StepKind]) -> Option<Placed> {
     // Ends of intervals and p-values describe another metric.
     let last = name.rsplit('/').next().unwrap_or(name);
-    if last.ends_with("_low") || last.ends_with("_high") || last == "p" {
+    if last.ends_with("_low") || last.ends_with("_high") || ["low", "high", "p"].contains(&last) {
         return None;
     }
     let segments: Vec<&str> = name.split('/').collect();
