@@ -2,7 +2,7 @@
 
 use assay_core::{RunId, TaskIx};
 use assay_server::{RunStateName, Selection, TaskResult, tabulate_results};
-use assay_store::{LogView, RunView, TaskView};
+use assay_store::{LogView, RunFilter, RunView, TaskView};
 
 use crate::comparison::Side;
 use crate::error::Failure;
@@ -47,13 +47,14 @@ pub(crate) fn is_live(run: &RunView) -> bool {
     run.summary.state == RunStateName::Running
 }
 
-/// A side of a comparison, as it is written in an address: `RUN`, `RUN:JOB` or `RUN:CELL`, where the run is a number or `latest`. `metrics` names the
+/// A side of a comparison, as it is written in an address: `RUN`, `RUN:JOB` or `RUN:CELL`, where the run is a number, `latest` or `@COMMIT`. `metrics` names the
 /// metrics of its table, with commas between them; the headlines without it.
 pub(crate) async fn side(site: &Inner, name: &str, metrics: Option<&str>) -> Result<Side, Failure> {
     let (number, part) = name.split_once(':').map_or((name, None), |(number, part)| (number, Some(part)));
-    let id = match number {
-        "latest" => site.store.runs(1, 0).await?.first().map(|run| run.id),
-        number => Some(run_of(number)?),
+    let id = match (number, number.strip_prefix('@')) {
+        ("latest", _) => site.store.runs(1, 0).await?.first().map(|run| run.id),
+        (_, Some(commit)) => Some(run_of_commit(site, commit).await?),
+        (number, None) => Some(run_of(number)?),
     };
     let id =
         id.ok_or_else(|| Failure::not_found("there are no runs in this store yet", "start one with `assay run`"))?;
@@ -68,6 +69,22 @@ pub(crate) async fn side(site: &Inner, name: &str, metrics: Option<&str>) -> Res
     drop(rows);
     Side::new(found, tasks, results, part)
         .map_err(|error| Failure::not_found(error.to_string(), "name one of these, or the run alone"))
+}
+
+/// The latest run that succeeded at a commit, given by at least the first four digits of its hash.
+async fn run_of_commit(site: &Inner, commit: &str) -> Result<RunId, Failure> {
+    if commit.len() < 4 || !commit.chars().all(|c| c.is_ascii_hexdigit()) {
+        let error = format!("`@{commit}` is not a commit");
+        return Err(Failure::not_found(error, "give `@` and at least four digits of the hash"));
+    }
+    let filter = RunFilter::default().with_commit(commit).with_state(RunStateName::Succeeded);
+    let found = site.store.find_runs(&filter, 1, 0).await?;
+    found.first().map(|run| run.id).ok_or_else(|| {
+        Failure::not_found(
+            format!("no run at the commit `{commit}` succeeded"),
+            "see the list of runs for their commits",
+        )
+    })
 }
 
 /// The x axis of curves.

@@ -50,8 +50,10 @@ const SWEEP: &[(&str, &str)] = &[
     ("at.AXIS", "the value at which another axis is held"),
 ];
 
-const OF: (&str, &str) =
-    ("of", "a side: a run, `RUN:JOB` or `RUN:CELL`; given several times, the first one is the base");
+const OF: (&str, &str) = (
+    "of",
+    "a side: a run (its number, `latest` or `@COMMIT`), `RUN:JOB` or `RUN:CELL`; given several times, the first one is the base",
+);
 
 /// The whole API.
 pub(crate) const ENDPOINTS: &[Endpoint] = &[

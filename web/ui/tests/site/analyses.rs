@@ -75,7 +75,11 @@ async fn a_metric_is_shown_over_commits_with_its_changes() {
     // Runs 4 to 15 are those of the commits; the mean changed with the eighth.
     let compared = "/compare?of=10%3Atrain%5Bstates%3D16%5D&amp;of=11%3Atrain%5Bstates%3D16%5D";
     assert!(page.contains(compared), "{page}");
-    assert_eq!(site.get(&compared.replace("&amp;", "&")).await.status, 200);
+    let by_number = site.get(&format!("/api{}", compared.replace("&amp;", "&"))).await.json();
+    let commits = "/api/compare?of=@abc0000006:train%5Bstates=16%5D&of=@abc0000007:train%5Bstates=16%5D";
+    assert_eq!(site.get(commits).await.json(), by_number);
+    assert_eq!(site.get("/compare?of=@abd0").await.status, 404);
+    assert_eq!(site.get("/compare?of=@xyz").await.status, 404);
     let json = site.get("/api/regressions?workflow=nightly&metric=test/loss").await.json();
     let (points, changes) = (&json["series"]["points"], &json["series"]["changes"]);
     assert_eq!((points.as_array().unwrap().len(), points[0]["n"].as_u64()), (12, Some(2)));
