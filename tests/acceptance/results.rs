@@ -189,11 +189,38 @@ fn two_runs_and_two_cells_are_compared() {
         markdown.contains("\n| cell | metric | base | candidate |") && markdown.contains("<details>"),
         "{markdown}"
     );
+    let jobs = text(&home.output(&["compare", "1:train", "2:train", "--metrics", "test/loss"]).stdout);
+    assert!(jobs.contains("train (2 cells)"), "all cells of two jobs: {jobs}");
     let same = home.json(&["compare", "1", "1", "--json"]);
     assert!(same["metrics"].as_array().expect("metrics").iter().all(|held| held["verdict"] == "the same work"));
     let wrong = home.output(&["compare", "1:train[states=5]", "1"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("train[states=8]"), "{}", text(&wrong.stderr));
+}
+
+/// Config differences are shown even if the runs have no cell in common.
+#[test]
+fn runs_without_a_common_cell_show_their_config_differences() {
+    let home = Home::new();
+    home.run("tiny.yaml", &["-P", "steps=5"]).succeeded();
+    let folder = tempfile::tempdir().expect("a folder");
+    let other = folder.path().join("other.yaml");
+    let tiny = std::fs::read_to_string(fixture("tiny.yaml")).expect("the fixture");
+    let changed = tiny.replace("states: [4, 8]", "states: [16]");
+    assert_ne!(changed, tiny);
+    std::fs::write(&other, changed).expect("written");
+    home.run(&other.display().to_string(), &["-P", "steps=5"]).succeeded();
+    let output = home.output(&["compare", "1", "2"]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{shown}{}", text(&output.stderr));
+    assert!(shown.contains("model.states") && shown.contains("have no cell in common that has results"), "{shown}");
+    assert!(shown.contains("only in 2: train[states=16]"), "{shown}");
+    let judged = home.output(&["compare", "1", "2", "--threshold", "5%"]);
+    assert_eq!(judged.status.code(), Some(2));
+    let (out, err) = (text(&judged.stdout), text(&judged.stderr));
+    assert!(out.contains("model.states") && err.contains("no regression can be judged"), "{out}{err}");
+    let markdown = text(&home.output(&["compare", "1", "2", "--format", "markdown"]).stdout);
+    assert!(markdown.contains("no cell in common") && markdown.contains("<details>"), "{markdown}");
 }
 
 /// Eight states need larger files than four, as trained and as quantized, in every replicate: the sizes are exact, and the changes are

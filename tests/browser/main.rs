@@ -1,6 +1,7 @@
 //! The site in a real browser: headless Chromium, controlled through chromedriver. Screenshots of every page, for people,
 //! are left in cargo's folder for temporary files of tests.
 
+mod axe;
 mod site;
 mod webdriver;
 
@@ -21,9 +22,12 @@ const CURVES: &str = "document.querySelectorAll('#curves .curve-names button').l
 const ONE_CURVE: &str = "document.querySelectorAll('#curves .uplot').length === 1";
 const HEAT_MAP: &str = "document.querySelectorAll('#sweep .heat-map .heat-cell').length >= 1";
 
+/// A family, another one, and a cell of it.
+const COMPARE: &str = "/compare?of=1:transformer&of=1:ten&of=1:ten%5Bchunk=16,states=64%5D";
+
 /// Name, path, and the elements that must be drawn.
 const PAGES: &[(&str, &str, &str)] = &[
-    ("runs", "/", "document.querySelectorAll('table.runs tbody tr').length === 4"),
+    ("runs", "/", "document.querySelectorAll('table.runs tbody tr').length === 17"),
     ("run", "/runs/1", CURVES),
     ("run-live", "/runs/3", ONE_CURVE),
     ("run-hostile", "/runs/2", ONE_CURVE),
@@ -37,6 +41,23 @@ const PAGES: &[(&str, &str, &str)] = &[
     ("claims", "/claims", "document.querySelectorAll('article.claim').length === 4"),
     ("api", "/api", "document.querySelectorAll('tbody tr').length >= 10"),
     ("error", "/runs/99", "document.querySelector('.notice .what')"),
+    ("regressions", "/regressions?workflow=nightly&metric=test/loss", "document.querySelector('.change.worse')"),
+    ("length", "/runs/5/length", "document.querySelectorAll('.length-plot .family').length === 2"),
+    ("length-none", "/runs/1/length", "document.querySelector('#head .badge')"),
+    ("cell", "/runs/1/cells/ten%5Bchunk%3D16%2Cstates%3D16%5D", ONE_CURVE),
+    (
+        "cell-hostile",
+        "/runs/2/cells/evil%5Baxis%20%3Cb%3E%3Dx%2Cn%3D2%5D",
+        "document.querySelector('#replicates table')",
+    ),
+    ("compare-empty", "/compare", "document.querySelector('.notice')"),
+    ("compare", COMPARE, "document.querySelector('.contrasts .strip') && document.querySelector('#curves .uplot')"),
+    (
+        "runs-chosen",
+        "/runs?filter=states%3E32%20accuracy%3E0.5&columns=state,seed,states,accuracy,commit,results",
+        "document.querySelectorAll('table.runs tbody tr').length === 2",
+    ),
+    ("error-filter", "/runs?filter=tag:x%20state:fialed", "document.querySelector('.notice .code')"),
 ];
 
 /// The centre of an element, and its size, after scrolling it into view.
@@ -76,7 +97,8 @@ fn step_of(label: &str) -> f64 {
 fn every_page_is_well_in_both_themes_and_both_widths() {
     let (site, browser) = (Site::start(), Browser::start());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let mut grounds = Vec::new();
+    let axe = axe::load_axe();
+    let (mut grounds, mut violations) = (Vec::new(), Vec::new());
     for theme in ["light", "dark"] {
         for (width, height) in [(1280, 900), (390, 844)] {
             browser.appear(theme, width, height);
@@ -85,19 +107,23 @@ fn every_page_is_well_in_both_themes_and_both_widths() {
                 browser.wait(name, drawn);
                 let wide = browser.run("return document.documentElement.scrollWidth");
                 assert!(wide.as_u64().unwrap() <= u64::from(width), "{name} is {wide} wide at {width}");
-                let unnamed = "return [...document.querySelectorAll('[data-curves], select, input, svg[role]')]
+                let unnamed = "return [...document.querySelectorAll('[data-curves], select, input:not([type=hidden]), svg[role]')]
                     .filter((e) => !e.getAttribute('aria-label') && !e.closest('label')).map((e) => e.outerHTML.slice(0, 80))";
                 assert_eq!(browser.run(unnamed), json!([]), "{name}");
                 browser.screenshot(folder, &format!("{name}-{theme}-{width}"));
-                if *name == "error" {
-                    // The browser itself logs that the page was not found; no other message is allowed.
-                    assert!(browser.console().iter().all(|line| line.contains("404")));
+                let found = axe::find_violations(&browser, &axe);
+                violations.extend(found.into_iter().map(|what| format!("{name} in {theme} at {width}: {what}")));
+                if name.starts_with("error") {
+                    // The browser itself logs the status; no other message is allowed.
+                    let status = |line: &String| line.contains("404") || line.contains("400");
+                    assert!(browser.console().iter().all(status));
                 }
                 site.is_content(&browser);
             }
             grounds.push(browser.run("return getComputedStyle(document.documentElement).backgroundColor"));
         }
     }
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
     assert_eq!(grounds[0], grounds[1]);
     assert_ne!(grounds[0], grounds[2]);
 }
@@ -183,6 +209,64 @@ fn a_page_follows_its_run_and_stops_when_it_ends() {
 }
 
 #[test]
+fn runs_are_filtered_by_keyboard_and_the_address_keeps_it() {
+    let (site, browser) = (Site::start(), Browser::start());
+    browser.appear("light", 1280, 900);
+    browser.open(&site.page("/runs?columns=state,seed"));
+    browser.wait("the table", "document.querySelectorAll('table.runs tbody tr').length === 17");
+    browser.press(&["/"]);
+    browser.wait("the search", "document.activeElement.id === 'filter'");
+    browser.press(&["s", "t", "a", "t", "e", "s", ">", "3", "2", ENTER]);
+    // Those of the sweep and of the claims.
+    browser.wait("fewer runs", "document.querySelectorAll('table.runs tbody tr').length === 2");
+    let query = "return ['filter', 'columns'].map((key) => new URLSearchParams(location.search).get(key))";
+    assert_eq!(browser.run(query), json!(["states>32", "state,seed"]));
+    browser.run("document.querySelector('#column-choice summary').click()");
+    let seed = "[...document.querySelectorAll('.choice')].find((e) => e.textContent.startsWith('✓ seed'))";
+    browser.wait("the choice", seed);
+    browser.run(&format!("{seed}.click()"));
+    browser.wait("no column of seeds", "new URLSearchParams(location.search).get('columns') === 'state'");
+    assert_eq!(browser.run(query), json!(["states>32", "state"]));
+    site.is_content(&browser);
+}
+
+#[test]
+fn selected_runs_are_compared_and_their_curves_are_drawn_as_chosen() {
+    let (site, browser) = (Site::start(), Browser::start());
+    browser.appear("light", 1280, 900);
+    browser.open(&site.page("/runs"));
+    browser.wait("the table", "document.querySelectorAll('table.runs tbody tr').length === 17");
+    for place in [15, 16] {
+        browser.run(&format!("document.querySelectorAll('[name=of]')[{place}].focus()"));
+        browser.press(&[" "]);
+    }
+    browser.run("document.querySelector('.selected button').click()");
+    let compared = "location.pathname === '/compare' && document.querySelectorAll('.sides li').length === 2";
+    browser.wait("the comparison", compared);
+    assert_eq!(browser.run("return new URLSearchParams(location.search).getAll('of')"), json!(["2", "1"]));
+
+    browser.open(&site.page(COMPARE));
+    browser.wait("the curves", "document.querySelectorAll('#curves .curve-names button').length >= 7");
+    let choose = |id: &str, value: &str| {
+        browser.run(&format!(
+            "const select = document.getElementById('{id}'); select.value = '{value}';
+             select.dispatchEvent(new Event('change', {{bubbles: true}}))"
+        ))
+    };
+    choose("c-smooth", "0.9");
+    browser.wait("smoothing", "document.querySelector('#curves').dataset.smooth === '0.9'");
+    choose("c-xscale", "log");
+    choose("c-x", "time");
+    browser.wait("time", "document.querySelector('#curves').dataset.x === 'time'");
+    let query = "const query = new URLSearchParams(location.search);
+        return [query.getAll('of').length, query.get('x'), query.get('xscale'), query.get('smooth')]";
+    assert_eq!(browser.run(query), json!([3, "time", "log", "0.9"]));
+    choose("c-x", "tokens");
+    browser.wait("no curve", "document.querySelector('#curves').textContent === 'No curve of this metric by tokens.'");
+    site.is_content(&browser);
+}
+
+#[test]
 fn the_axes_of_a_sweep_can_be_chosen() {
     let (site, browser) = (Site::start(), Browser::start());
     let title = "document.querySelector('#sweep .axis-name.across').textContent";
@@ -219,7 +303,10 @@ fn the_axes_of_a_sweep_can_be_chosen() {
     assert!(titles.contains("states = 32") && titles.contains("#1 ") && titles.contains("#2 "), "{titles}");
     browser.run("document.querySelector('#sweep .heat-cell').focus()");
     browser.press(&[ENTER]);
-    browser.wait("the task of the cell", "location.pathname.startsWith('/runs/1/tasks/')");
+    browser.wait("the cell", "location.pathname.startsWith('/runs/1/cells/ten')");
+    browser.run("document.querySelector('#replicates a.address').focus()");
+    browser.press(&[ENTER]);
+    browser.wait("a task of the cell", "location.pathname.startsWith('/runs/1/tasks/')");
 }
 
 #[test]

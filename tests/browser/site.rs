@@ -27,6 +27,8 @@ impl Site {
             let store = Store::open(&home.path().join("store")).await.unwrap();
             fixture::fill(&store, home.path()).await;
             fixture::claimed(&store).await;
+            fixture::lengths(&store).await;
+            fixture::commits(&store).await;
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let (stop, stopped) = oneshot::channel();

@@ -120,20 +120,22 @@ Examples:
   assay results 3 --format csv > results.csv
   assay results 3 --metrics 'train/loss,latency/*' --format json")]
     Results(ResultsArgs),
-    /// Compare two runs, or two cells
+    /// Compare two runs, jobs or cells
     ///
     /// First what differs in their configs, then the metrics: B less A with its 95 % interval, the difference that the data
     /// can detect, and whether they distinguish the two: with one error for all cells of a metric where they scatter alike,
     /// without what replicates of one seed share, corrected by Holm's method for all that is compared.
     ///
-    /// With --threshold, the exit code is 1 if a metric is significantly worse by that much or more.
+    /// A commit or branch of the repository in the working folder stands for the latest complete run with that commit. With
+    /// --threshold, the exit code is 1 if a metric is significantly worse by that much or more.
     #[command(after_help = "\
 Examples:
   assay compare 3 4                                            every cell that both runs have
   assay compare '3:train[states=16]' '3:train[states=32]'      two cells of a run
+  assay compare 3:transformer 3:ten                            all cells of two jobs
   assay compare 3:train 4:train --metrics 'test/*' --json
   assay compare 3 4 --metric test/loss --threshold 5%          exit code 1 on a regression, for a pull request
-  assay compare 3 4 --threshold 5% --format markdown           what to post there")]
+  assay compare main HEAD --threshold 5% --format markdown     what to post there")]
     Compare(CompareArgs),
     /// Judge the claims of workflow files, and run what is missing for that
     ///
@@ -317,6 +319,13 @@ pub struct RunsArgs {
     /// How many runs at most
     #[arg(long, default_value_t = 20)]
     pub limit: u32,
+    /// Only runs that match, such as 'state:failed states>32 accuracy>0.5 tag:x name~quick'
+    ///
+    /// All conditions must hold. `:` is equal (several values with commas), `!=` differs, `~` contains, and `<`, `<=`, `>`, `>=` compare
+    /// numbers. Fields: state, name, file, note, commit, tag, run, tasks, failed, cached, took and age (5m, 2h, 7d), started and ended
+    /// (dates). Other names are parameters, axes of a matrix or metrics. A word alone is a part of the workflow's name.
+    #[arg(long, value_name = "FILTER")]
+    pub filter: Option<String>,
     /// Only runs with this tag; may be given several times
     #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag)]
     pub tags: Vec<String>,
