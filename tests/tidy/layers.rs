@@ -13,7 +13,7 @@ const LAYERS: [&str; 7] = ["backends", "workflows", "plugins", "orchestrator", "
 /// Dependencies with restricted use, and the crates that may use them.
 const WALLS: &[(&str, &[&str])] = &[
     // Only storage uses SQL. Only metrics uses polars, and only the readers of datasets use its parts.
-    ("sea-orm", &["assay-schema", "assay-store"]),
+    ("sea-orm", &["assay-import", "assay-schema", "assay-store"]),
     ("sea-orm-migration", &["assay-schema", "assay-store"]),
     ("polars", &["assay-metrics"]),
     ("polars-arrow", &["assay-data"]),

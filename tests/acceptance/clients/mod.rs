@@ -2,6 +2,7 @@
 
 mod environment;
 mod export;
+mod import;
 mod mlflow;
 mod package;
 

@@ -11,6 +11,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 pub use self::compare::{CompareArgs, CompareFormat};
 pub use self::export::{ExportArgs, ExportFormat};
 pub use self::files::{ArtifactsArgs, GcArgs, GetArgs, RmArgs};
+pub use self::import::ImportArgs;
 pub use self::start::{ClusterArgs, StartArgs};
 use crate::commands;
 use crate::commands::plugin::{PluginArgs, PluginHostArgs};
@@ -19,6 +20,7 @@ use crate::lab_args::{LabCommand, ListenArgs};
 mod compare;
 mod export;
 mod files;
+mod import;
 mod start;
 
 /// How long threads that block on the network or on files are waited for at the end.
@@ -180,6 +182,15 @@ Examples:
   assay export 3 --format mlflow -o mlruns        then: mlflow ui --backend-store-uri mlruns
   assay export 3 --format tensorboard -o events   then: tensorboard --logdir events")]
     Export(ExportArgs),
+    /// Add runs that other trackers stored: MLflow, TensorBoard, W&B
+    ///
+    /// The format is recognised. A run that was imported before is not added again.
+    #[command(after_help = "Examples:
+  assay import mlruns                  a file store of MLflow
+  assay import mlflow.db               a database of MLflow (SQLite)
+  assay import runs                    event files of TensorBoard; each folder is a run
+  assay import wandb                   offline runs of W&B")]
+    Import(ImportArgs),
     /// Check every hash in the store
     ///
     /// Reads every artifact and every metric segment. Exit code 1 if one is damaged or missing.
@@ -540,6 +551,7 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Compare(args) => commands::compare::run(home, &args).await,
             Command::Logs(args) => commands::logs::run(home, &args).await,
             Command::Export(args) => commands::export::run(home, &args).await,
+            Command::Import(args) => commands::import::run(home, &args).await,
             Command::Artifacts(args) => commands::artifacts::run(home, &args).await,
             Command::Get(args) => commands::get::run(home, &args).await,
             Command::Verify(args) => commands::verify::run(home, args.json).await,

@@ -11,6 +11,7 @@ pub mod export;
 pub mod gc;
 pub mod get;
 pub mod help;
+pub mod import;
 pub mod logs;
 pub mod on;
 pub mod pause;
