@@ -1,4 +1,4 @@
-//! Runs are found again by what is known and said of them.
+//! Runs are found by their properties, tags and notes.
 
 use std::path::Path;
 use std::process::Command;
@@ -58,7 +58,7 @@ fn runs_are_tagged_filtered_and_sorted() {
     assert!(shown.contains("tags: final paper") && shown.contains("note: better"), "{shown}");
 }
 
-/// Runs git in a folder, as somebody.
+/// Runs git in a folder, with a test identity.
 fn git(folder: &Path, args: &[&str]) -> String {
     let mut command = Command::new("git");
     command.arg("-C").arg(folder).args(["-c", "user.name=Nobody", "-c", "user.email=nobody@example.org"]);

@@ -1,5 +1,5 @@
-//! The site in a real browser: Chromium without a screen, driven through chromedriver. Pictures of every page, for people
-//! to look at, are left in cargo's folder for temporary files of tests.
+//! The site in a real browser: headless Chromium, controlled through chromedriver. Screenshots of every page, for people,
+//! are left in cargo's folder for temporary files of tests.
 
 mod axe;
 mod site;
@@ -25,7 +25,7 @@ const HEAT_MAP: &str = "document.querySelectorAll('#sweep .heat-map .heat-cell')
 /// A family, another one, and a cell of it.
 const COMPARE: &str = "/compare?of=1:transformer&of=1:ten&of=1:ten%5Bchunk=16,states=64%5D";
 
-/// Name, path, and what must have been drawn.
+/// Name, path, and the elements that must be drawn.
 const PAGES: &[(&str, &str, &str)] = &[
     ("runs", "/", "document.querySelectorAll('table.runs tbody tr').length === 17"),
     ("run", "/runs/1", CURVES),
@@ -60,7 +60,7 @@ const PAGES: &[(&str, &str, &str)] = &[
     ("error-filter", "/runs?filter=tag:x%20state:fialed", "document.querySelector('.notice .code')"),
 ];
 
-/// The middle of an element, and its size, after scrolling it into view.
+/// The centre of an element, and its size, after scrolling it into view.
 fn area(browser: &Browser, selector: &str) -> (i64, i64, i64, i64) {
     let area = browser.run(&format!(
         "const element = document.querySelector('{selector}'); element.scrollIntoView({{block: 'center'}});
@@ -75,7 +75,7 @@ fn area(browser: &Browser, selector: &str) -> (i64, i64, i64, i64) {
 const TIP: &str =
     "[...document.querySelectorAll('#curves .curve-tip:not([hidden])')].map((e) => e.textContent).join('')";
 
-/// Points at the curves until a label shows, and gives it.
+/// Points at the curves until a label appears, and returns it.
 fn label_at(browser: &Browser, x: i64, y: i64) -> String {
     for at in (-160..160).step_by(6) {
         browser.point(&[(x + 3, y + at), (x, y + at)], false);
@@ -87,7 +87,7 @@ fn label_at(browser: &Browser, x: i64, y: i64) -> String {
     String::new()
 }
 
-/// The step that a label names.
+/// The step in a label.
 fn step_of(label: &str) -> f64 {
     let line = label.lines().find_map(|line| line.strip_prefix("step "));
     line.and_then(|step| step.parse().ok()).unwrap_or_else(|| panic!("no step in {label:?}"))
@@ -114,7 +114,7 @@ fn every_page_is_well_in_both_themes_and_both_widths() {
                 let found = axe::find_violations(&browser, &axe);
                 violations.extend(found.into_iter().map(|what| format!("{name} in {theme} at {width}: {what}")));
                 if name.starts_with("error") {
-                    // The browser itself writes the status; nothing else may be there.
+                    // The browser itself logs the status; no other message is allowed.
                     let status = |line: &String| line.contains("404") || line.contains("400");
                     assert!(browser.console().iter().all(status));
                 }
@@ -143,7 +143,7 @@ fn curves_can_be_hovered_zoomed_and_distinguished() {
         let ends = [x - width / 3, x + width / 3].map(|x| step_of(&label_at(browser, x, y)));
         ends[1] - ends[0]
     };
-    // What was a quarter of the width fills all of it.
+    // The selected quarter of the width now fills all of it.
     assert!(wide(&browser) <= (before[1] - before[0]) * 1.1, "{before:?}");
 
     let first = "document.querySelector('#curves .curve-names button')";
@@ -174,7 +174,7 @@ fn a_page_follows_its_run_and_stops_when_it_ends() {
     browser.wait("the curves", ONE_CURVE);
     let (x, y, width, _) = area(&browser, "#curves .u-over");
     assert_eq!(step_of(&label_at(&browser, x + width / 2 - 4, y)), 39.0);
-    // The reader looks at the first half while more points come in.
+    // The user looks at the first half while more points arrive.
     browser.point(&[(x - width / 2 + 2, y - 60), (x - 20, y), (x, y + 60)], true);
     let kept = step_of(&label_at(&browser, x + width / 2 - 4, y));
     assert!((15.0..25.0).contains(&kept), "{kept}");
@@ -202,7 +202,7 @@ fn a_page_follows_its_run_and_stops_when_it_ends() {
     browser.wait("its state", "document.querySelector('#head .badge').textContent.includes('cancelled')");
     assert_eq!(browser.run("return document.querySelector('#live').textContent"), json!(""));
     site.is_content(&browser);
-    // Several rounds later nobody has asked again.
+    // Several intervals later, no request has been sent.
     std::thread::sleep(std::time::Duration::from_secs(4));
     let again: Vec<String> = browser.requests().into_iter().filter(|request| request.ends_with("/runs/3")).collect();
     assert_eq!(again, [] as [&str; 0]);
