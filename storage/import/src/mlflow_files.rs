@@ -11,20 +11,27 @@ use assay_store::{TrackedMetric, TrackedStatus};
 
 use crate::{ForeignRun, ImportError};
 
-/// The runs of a file store, experiment by experiment; empty if the folder is not a file store. Deleted experiments and runs are left out.
+/// The runs of a file store, the oldest first; empty if the folder is not a file store. Deleted experiments and runs are left out.
 pub(crate) fn list_runs(root: &Path) -> Result<Vec<PathBuf>, ImportError> {
     let mut runs = Vec::new();
+    let is_active =
+        |meta: &BTreeMap<String, String>| meta.get("lifecycle_stage").is_none_or(|stage| stage != "deleted");
     for experiment in folders(root)? {
-        if !experiment.join("meta.yaml").is_file() || is_deleted(&experiment)? {
+        if !experiment.join("meta.yaml").is_file() || !is_active(&read_meta(&experiment)?) {
             continue;
         }
         for run in folders(&experiment)? {
-            if run.join("meta.yaml").is_file() && !is_deleted(&run)? {
-                runs.push(run);
+            if !run.join("meta.yaml").is_file() {
+                continue;
+            }
+            let meta = read_meta(&run)?;
+            if is_active(&meta) {
+                runs.push((meta.get("start_time").and_then(|text| text.parse::<i64>().ok()), run));
             }
         }
     }
-    Ok(runs)
+    runs.sort();
+    Ok(runs.into_iter().map(|(_, run)| run).collect())
 }
 
 /// Reads a run from its folder.
@@ -63,10 +70,6 @@ pub(crate) fn read_run(folder: &Path) -> Result<ForeignRun, ImportError> {
         tags,
         metrics,
     })
-}
-
-fn is_deleted(folder: &Path) -> Result<bool, ImportError> {
-    Ok(read_meta(folder)?.get("lifecycle_stage").is_some_and(|stage| stage == "deleted"))
 }
 
 fn read_text(path: &Path) -> Result<String, ImportError> {

@@ -183,10 +183,10 @@ mod tests {
         check(folder.path(), "holds no runs").await;
         check(&folder.path().join("none"), "cannot read").await;
         let text = folder.path().join("notes.txt");
-        std::fs::write(&text, "notes").unwrap();
+        fs::write(&text, "notes").unwrap();
         check(&text, "holds no runs").await;
         let database = folder.path().join("x.db");
-        std::fs::write(&database, b"SQLite format 3\0 and nonsense").unwrap();
+        fs::write(&database, b"SQLite format 3\0 and nonsense").unwrap();
         check(&database, "cannot read").await;
     }
 }
