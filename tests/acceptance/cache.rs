@@ -1,4 +1,4 @@
-//! What is known is not computed again, and nothing else is taken for known.
+//! Known results are not computed again, and only valid results count as known.
 
 use crate::support::Home;
 
@@ -24,7 +24,7 @@ fn a_changed_value_runs_what_depends_on_it_and_nothing_else() {
     let worked = changed.succeeded().worked();
     assert_eq!(worked.len(), 8, "{worked:?}");
     assert_eq!(changed.task("data")["cached"], true);
-    // And what was known before is still known.
+    // Earlier results are still known.
     assert!(home.run("tiny.yaml", &[]).succeeded().worked().is_empty());
 }
 
@@ -63,7 +63,7 @@ fn the_plan_says_what_will_happen() {
     assert_eq!((changed[0].as_str(), changed[1].as_str()), ("cached", "run"));
 }
 
-/// Changes one byte in the middle of a stored file, and neither its size nor its name.
+/// Changes one byte in the middle of a stored file, but not its size or name.
 fn damage(path: &std::path::Path) {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).expect("writable");
@@ -85,7 +85,7 @@ fn a_damaged_artifact_is_made_again_before_anything_reads_it() {
     let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).expect("the plan is JSON");
     let because = plan["tasks"][1]["because"].as_str().unwrap_or_default();
     assert!(plan["tasks"][1]["would"] == "run" && because.contains("its content is damaged"), "{plan:#}");
-    // Another seed makes another export of the same model: it must not read what is damaged.
+    // Another seed gives another export of the same model: it must not read damaged content.
     let said = home.output(&["run", &file, "-P", "seed=9"]);
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     let again = "train: runs again, since the stored output `model` cannot be used";

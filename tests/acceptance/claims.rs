@@ -40,7 +40,7 @@ fn a_run_ends_with_the_verdicts_on_its_claims() {
     assert_eq!(claims[2]["scaled"], "1/16 of the published size");
     assert_eq!(claims[4]["arithmetic"][0]["shown"], "3.5 <= 3");
 
-    // The same from the cache, for a person.
+    // The same results from the cache, in text form.
     let shown = text(&home.output(&["run", &fixture("claims.yaml")]).stdout);
     let table = shown.find("seconds").expect("the table of results");
     let below = shown.find("five-times").expect("the verdicts");
@@ -68,16 +68,16 @@ fn claims_are_run_once_and_a_refuted_one_is_an_exit_code() {
     assert_eq!(verdicts(&first.json["files"][0]["claims"]), EXPECTED, "{:#}", first.json);
     assert_eq!((&first.json["counts"]["refuted"], &first.json["files"][0]["run"]), (&1.into(), &1.into()));
 
-    // The run is known: the second time nothing runs.
+    // The run is known: nothing runs again.
     let second = Ran::of(home.output(&["claims", &file, "--json"]));
     assert_eq!(second.json["files"][0]["run"], 1);
-    // With other parameters it is another experiment.
+    // With other parameters it is a different experiment.
     let other = Ran::of(home.output(&["claims", &file, "--json", "-P", "replicates=1"]));
     assert_eq!(other.json["files"][0]["run"], 2);
     assert_eq!(other.json["files"][0]["claims"][0]["verdict"], "undecided");
     assert_eq!(other.code, Some(0));
 
-    // Without a file: what the store knows of the latest run.
+    // Without a file: the latest run in the store.
     let listed = Ran::of(home.output(&["claims", "--json"]));
     assert_eq!(listed.json["files"][0]["run"], 2);
 }
@@ -140,7 +140,7 @@ fn wrong_claims_are_refused_with_their_line() {
     assert_eq!(missing.status.code(), Some(2));
 }
 
-/// The ledger is valid at both of its sizes. Only contradictions that hold under every fair reading are impossible.
+/// The ledger is valid at both of its sizes. Only contradictions under every fair reading are impossible.
 #[test]
 fn every_file_of_the_ledger_is_judged() {
     let home = Home::new();

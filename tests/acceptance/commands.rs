@@ -1,4 +1,4 @@
-//! The smaller subcommands, and bad input to all of them.
+//! Smaller subcommands, and invalid input to all of them.
 
 use serde_json::Value;
 
@@ -98,7 +98,7 @@ fn the_schema_of_the_workflow_file_is_json_schema() {
 #[test]
 fn every_workflow_of_the_catalog_is_planned() {
     let folder = assay_tests::root().join("workflows/catalog");
-    // Published data that the reader has to fetch; planning reads only that it is there.
+    // Published data for the reader; planning only checks that they exist.
     let data = tempfile::tempdir().expect("a folder");
     std::fs::write(data.path().join("1.json"), "{}").expect("a file");
     let data = format!("data={}", data.path().display());

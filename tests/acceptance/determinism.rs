@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::{Home, Ran, fixture};
 
-/// Runs the tiny workflow in a fresh store, with so many threads a training.
+/// Runs the tiny workflow in a new store, with `threads` threads per training.
 fn run(threads: u32) -> Ran {
     let home = Home::new();
     let text = std::fs::read_to_string(fixture("tiny.yaml")).expect("the fixture");
@@ -19,7 +19,7 @@ fn run(threads: u32) -> Ran {
     Ran::of(output)
 }
 
-/// The metrics that are no times, rates or sizes of memory.
+/// The metrics except times, rates and memory sizes.
 fn numbers(task: &Value) -> Vec<(String, String)> {
     let metrics = task["metrics"].as_object().expect("metrics");
     let measured = |name: &str| name.contains("per_second") || name.contains("seconds") || name.starts_with("memory/");

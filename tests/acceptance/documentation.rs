@@ -41,7 +41,7 @@ pub fn every_metric_is_described(ran: &Ran) {
     let metrics = ran.tasks().iter().filter_map(|task| Some((task["kind"].as_str()?, task["metrics"].as_object()?)));
     let metrics: Vec<_> = metrics.collect();
     assert!(metrics.iter().any(|(_, metrics)| !metrics.is_empty()), "no task of the run reported a metric");
-    // What a program reports is its author's to describe.
+    // The author of a program describes its metrics.
     let known = metrics.iter().filter(|(kind, _)| *kind != "command");
     let reported: BTreeSet<&String> = known.flat_map(|(_, metrics)| metrics.keys()).collect();
     let missing: Vec<_> = reported.into_iter().filter(|metric| !described(metric)).collect();
@@ -63,7 +63,7 @@ fn every_example_of_the_book_runs() {
 
 #[test]
 fn the_catalog_reports_only_metrics_that_are_described() {
-    // What the workflows of the catalog report with all families, made small.
+    // Small versions of the catalog's workflows, with all families.
     let common = json!({"dim": 8, "layers": 1, "pool": "last"});
     let model = |family: &str, own: Value| {
         let mut model = common.clone();
@@ -105,7 +105,7 @@ fn every_workflow_in_a_document_is_planned() {
             }
             let file = folder.path().join("block.yaml");
             std::fs::write(&file, block).expect("written");
-            // The examples that pages show name files beside them.
+            // The examples on pages refer to files in the same folder.
             for beside in ["prepare.yaml", "train.py"] {
                 std::fs::copy(book().join("examples").join(beside), folder.path().join(beside)).expect("copied");
             }
@@ -189,7 +189,7 @@ fn help_describes_the_command_line_subcommands_and_step_kinds() {
     for part in ["data: artifact, required", "family: pulse", "train/gradient_norm", "uses: train"] {
         assert!(train.contains(part), "`{part}` is not in:\n{train}");
     }
-    // The name of a subcommand and of a step kind: both are described.
+    // A name of both a subcommand and a step kind: both are described.
     let both = text(&help(&["help", "export"]).stdout);
     assert!(both.contains("Usage: assay export") && both.contains("Options of `with:`"), "{both}");
     let wrong = help(&["help", "trian"]);

@@ -1,4 +1,4 @@
-//! What follows from results: `best()`, cells decided while the run is in progress, `if:`, `continue-on-error`.
+//! Results that control later tasks: `best()`, cells computed while the run is in progress, `if:`, `continue-on-error`.
 
 use serde_json::{Value, json};
 
@@ -51,13 +51,13 @@ fn results_decide_what_follows_them() {
         (&skipped["state"], &skipped["reason"]),
         (&"skipped".into(), &"its condition `failure()` is false".into())
     );
-    // The table has the cells that came later (results along `each` share a row), and every task is shown.
+    // The table has the cells that were added later (results along `each` share a row), and every task is shown.
     let rows = ran.json["results"]["rows"].as_array().expect("rows");
     assert!(rows.iter().any(|row| row["cell"] == format!("refine[states={}]", best + 2)), "{rows:#?}");
     let shown = text(&home.output(&["show", "1"]).stdout);
     assert!(shown.contains(&format!("refine[states={}]", best + 1)), "{shown}");
 
-    // Everything is known now, the cells too.
+    // Everything is known now, including the cells.
     let again = home.run("chosen.yaml", &[]);
     assert_eq!(again.succeeded().worked(), ["on_failure"], "a skipped task has no result to be cached");
     let planned = plan(&home, &[]);
@@ -197,7 +197,7 @@ fn the_examples_of_the_reference_are_planned() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut planned, home) = (0, Home::new());
     for block in reference.split("```yaml\n").skip(1).filter_map(|rest| rest.split("\n```").next()) {
-        // A block that names its file belongs to the ones behind it.
+        // A block that names its file belongs to the following blocks.
         if let Some(name) = block.lines().next().and_then(|line| line.strip_prefix("# file: ")) {
             std::fs::write(folder.path().join(name), block).expect("a file");
             continue;

@@ -1,4 +1,4 @@
-//! Steps that die or misbehave: one failed attempt each, with a class of its own, and everything else continues.
+//! Steps that die or misbehave: each costs one failed attempt with a distinct class, and everything else continues.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use assay_tests::bin_dir;
 
 use crate::support::{Home, Ran, children, fixture, is_alive, signal, wait_for};
 
-/// Runs the chaos workflow with an executor that does this, within so many minutes.
+/// Runs the chaos workflow with an executor that has this behaviour, with a limit of `minutes` minutes.
 fn chaos(behaviour: &str, minutes: &str) -> Ran {
     let home = Home::new();
     let mut command: Command =

@@ -1,12 +1,12 @@
-//! Trainings on GPUs that are emulated: they train, and what fails on a device is one failed attempt of a known class.
+//! Trainings on emulated GPUs: they train, and a failure of a device is one failed attempt of a known class.
 
 use assay_gpu_emulator::Emulated;
 use serde_json::Value;
 
 use crate::support::{Home, Ran, fixture};
 
-/// Runs a workflow on a backend, where the vendors' libraries are the emulator, with these parameters and variables. The
-/// problems that the emulator found come along.
+/// Runs a workflow on a backend, with the emulator instead of the vendors' libraries, with these parameters and
+/// variables. Also returns the problems that the emulator found.
 fn run(home: &Home, file: &str, backend: &str, parameters: &[&str], variables: &[(&str, &str)]) -> (Ran, Vec<String>) {
     let scratch = tempfile::tempdir().expect("a temporary folder");
     let mut command = home.command(&["run", &fixture(file), "--json", "-P", &format!("backend={backend}")]);
@@ -40,7 +40,7 @@ fn a_training_on_rocm_with_waves_of_32_and_of_64() {
     trains("rocm", "64");
 }
 
-/// The catalog's quickstart, made small: prepare, then train (both families), quantize, export and benchmark on the device.
+/// A small version of the catalog's quickstart: prepare, then train (both families), quantize, export and benchmark on the device.
 fn runs_the_quickstart(backend: &str, wave: &str) {
     let home = Home::new();
     let small = ["examples=32", "steps=4", "dim=8", "batch_size=4", "replicates=1"];
@@ -76,8 +76,7 @@ fn the_quickstart_on_rocm_with_waves_of_64() {
     runs_the_quickstart("rocm", "64");
 }
 
-/// Two trainings that want a device each, and the devices that they had, by number. What else was asked of them is in the
-/// run.
+/// Two trainings that need one device each, and the numbers of their devices. Other results are in the run.
 fn two_trainings(home: &Home, backend: &str, variables: &[(&str, &str)]) -> (Ran, [u64; 2]) {
     let variables = [variables, &[("ASSAY_GPU_EMULATOR_DEVICES", "2")]].concat();
     let (ran, problems) = run(home, "gpu.yaml", backend, &[], &variables);
@@ -94,7 +93,7 @@ fn two_trainings(home: &Home, backend: &str, variables: &[(&str, &str)]) -> (Ran
     (ran, devices)
 }
 
-/// They run at the same time: one that came after the other would have had the first device too.
+/// They run at the same time: if one ran after the other, both would have the first device.
 fn on_two_devices(backend: &str) {
     let (ran, mut devices) = two_trainings(&Home::new(), backend, &[]);
     assert_eq!(ran.succeeded().state(), "succeeded");
@@ -163,7 +162,7 @@ fn each_device_is_listed() {
     }
 }
 
-/// Makes something fail on the device: the trainings on it fail in this class, with these words, and the worker lives.
+/// Injects a failure on the device: its trainings fail with this class and these words, and the worker survives.
 #[track_caller]
 fn fails_as(fail: &str, class: &str, words: &[&str]) {
     let (ran, problems) = run(&Home::new(), "gpu.yaml", "cuda", &[], &[("ASSAY_GPU_EMULATOR_FAIL", fail)]);
@@ -195,8 +194,8 @@ fn a_kernel_fault_is_a_crash() {
     fails_as("fault:200", "crashed", &["a kernel failed on the device", "CUDA_ERROR_ILLEGAL_ADDRESS"]);
 }
 
-/// Without the emulator there may be a device or not; where there is none, one line says why, and what can run
-/// elsewhere does.
+/// Without the emulator, a device may exist or not; if none exists, one line states why, and tasks with other backends
+/// run.
 #[test]
 fn without_a_device_one_line_says_so() {
     let home = Home::new();

@@ -1,4 +1,4 @@
-//! What is in the store can be taken out, checked and removed.
+//! Files in the store can be copied out, checked and removed.
 
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ fn a_removed_run_leaves_garbage_and_a_sound_store() {
     assert_eq!(gc(&[])["artifacts"], serde_json::json!([]));
     let removed = home.output(&["rm", "1"]);
     assert!(removed.status.success(), "{}", text(&removed.stderr));
-    // The data and the model of the first run are the second run's, too: only the export is nobody's.
+    // The second run also uses the data and the model of the first: only the export is unused.
     let found = gc(&[]);
     assert!(found["artifacts"].as_array().is_some_and(|files| !files.is_empty()), "{found:#}");
     let deleted = gc(&["--delete"]);

@@ -1,10 +1,10 @@
-//! Ctrl-C, and worse: what is finished stays, and the next run goes on from there.
+//! Ctrl-C and SIGKILL: finished tasks are kept, and the next run continues from them.
 
 use std::time::Instant;
 
 use crate::support::{Home, Ran, children, is_alive, signal, wait_for};
 
-/// Starts the long workflow and waits until its training is under way.
+/// Starts the long workflow and waits until its training is running.
 fn under_way(home: &Home) -> std::process::Child {
     let run = home.spawn("long.yaml", &[]);
     wait_for("the training's executor", || {
@@ -24,7 +24,7 @@ fn ctrl_c_stops_and_keeps_what_is_finished() {
     let pressed = Instant::now();
     signal(run.id(), "INT");
     let ran = Ran::of(run.wait_with_output().expect("assay ends"));
-    // The promise is two seconds; a busy machine gets some more before the test calls it broken.
+    // The documented limit is two seconds; a busy machine gets more time before the test fails.
     assert!(pressed.elapsed().as_secs() < 10, "took {:?}", pressed.elapsed());
     assert_eq!((ran.state(), ran.code), ("cancelled", Some(130)));
     assert_eq!(ran.task("data")["state"], "succeeded");

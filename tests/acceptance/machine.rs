@@ -1,4 +1,4 @@
-//! What the runs of one machine share, whatever their stores are.
+//! Resources that the runs of one machine share, whatever their stores are.
 
 use std::process::Child;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::busy::BusyProcessors;
 use crate::support::{Home, Ran, children, signal, wait_for};
 
-/// Waits until a task of the latest run is in a state, and returns its words.
+/// Waits until a task of the latest run is in a state, and returns its detail.
 fn wait_until(home: &Home, address: &str, state: &str) -> String {
     wait_for(&format!("`{address}` to be {state}"), || {
         let task = home.task(address)?;
@@ -15,7 +15,7 @@ fn wait_until(home: &Home, address: &str, state: &str) -> String {
     })
 }
 
-/// Starts a run whose training has begun and lasts.
+/// Starts a run with a long training, and waits until it has started.
 fn training(home: &Home) -> Child {
     let run = home.spawn("long.yaml", &[]);
     wait_for("the training's executor", || {
@@ -36,7 +36,7 @@ fn an_exclusive_task_waits_for_the_tasks_of_other_runs_even_if_they_are_killed()
     let exclusive = second.spawn("measured.yaml", &[]);
     let why = wait_until(&second, "train", "ready");
     assert_eq!(why, "waits for the machine to itself: tasks of other runs are under way on it");
-    // The kernel gives back what a process held that cannot do so itself.
+    // The kernel releases the locks of a process that cannot do so itself.
     signal(long.id(), "KILL");
     long.wait().expect("assay is gone");
     let ran = Ran::of(exclusive.wait_with_output().expect("assay ends"));
@@ -81,7 +81,7 @@ fn a_disturbed_measurement_is_marked_in_every_table_or_fails() {
     let marked = home.run("measured.yaml", &[]);
     let load = &marked.succeeded().task("benchmark")["metrics"]["load/others"];
     assert!(load.as_f64().is_some_and(|load| load > 0.25), "{load}");
-    // The mark travels with the result: it is there when the result comes from the cache, and in the table.
+    // The mark is part of the result: it is in the table, also if the result comes from the cache.
     let again = home.run("measured.yaml", &[]);
     assert_eq!(&again.succeeded().task("benchmark")["metrics"]["load/others"], load);
     assert_eq!(again.task("benchmark")["cached"], true);

@@ -1,4 +1,4 @@
-//! The real binary, driven as a user drives it.
+//! Runs the real binary as a user would.
 
 #[path = "../../workflows/steps/tests/busy/mod.rs"]
 mod busy;

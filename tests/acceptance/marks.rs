@@ -1,4 +1,4 @@
-//! Runs are found again by what is known and said of them.
+//! Runs are found by their properties, tags and notes.
 
 use std::path::Path;
 use std::process::Command;
@@ -39,7 +39,16 @@ fn runs_are_tagged_filtered_and_sorted() {
     assert_eq!(listed(&home, &["--sort", "name"]), [3, 2, 1], "broken, exported, tiny");
     assert_eq!(listed(&home, &["--sort", "tasks", "--limit", "1"]), [1]);
     assert_eq!(listed(&home, &["--reverse"]), [1, 2, 3]);
+    assert_eq!(listed(&home, &["--filter", "tag:paper port"]), [2]);
+    assert_eq!(listed(&home, &["--filter", "state:failed"]), [3]);
+    assert_eq!(listed(&home, &["--filter", "steps:5", "--tag", "baseline"]), [1]);
     assert!(said(&home, &["runs", "--state", "dancing"]).contains("running, succeeded, failed"));
+    let wrong = said(&home, &["runs", "--filter", "tag:paper state:fialed"]);
+    assert!(wrong.contains("character 17: there is no state `fialed`"), "{wrong}");
+    assert!(
+        wrong.contains("tag:paper state:fialed\n                ^^^^^^\n\nhelp: did you mean `failed`?"),
+        "{wrong}"
+    );
     assert!(said(&home, &["tag", "1", "two words"]).contains("without spaces"));
     assert_eq!(said(&home, &["tag", "1"]), "run 1: baseline paper\na first try\n");
     let tagged = said(&home, &["tag", "1", "final", "--remove", "baseline", "--note", "better"]);
@@ -49,7 +58,7 @@ fn runs_are_tagged_filtered_and_sorted() {
     assert!(shown.contains("tags: final paper") && shown.contains("note: better"), "{shown}");
 }
 
-/// Runs git in a folder, as somebody.
+/// Runs git in a folder, with a test identity.
 fn git(folder: &Path, args: &[&str]) -> String {
     let mut command = Command::new("git");
     command.arg("-C").arg(folder).args(["-c", "user.name=Nobody", "-c", "user.email=nobody@example.org"]);
@@ -77,4 +86,49 @@ fn the_commit_of_the_workflow_file_is_recorded() {
     let text = std::fs::read_to_string(&file).expect("readable");
     std::fs::write(&file, text + "# changed\n").expect("writable");
     assert_eq!(recorded(), serde_json::json!({"commit": commit, "dirty": true}));
+}
+
+/// The latest complete runs of two branches are compared; a larger model is a regression of the size.
+#[test]
+fn two_branches_are_compared_by_their_latest_complete_runs() {
+    let home = Home::new();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("tiny.yaml");
+    std::fs::copy(fixture("tiny.yaml"), &file).expect("a copy");
+    let run = || assert!(home.output(&["run", &file.display().to_string(), "-P", "steps=5"]).status.success());
+    let compare = |args: &[&str]| {
+        let mut command = home.command(&[&["compare"], args].concat());
+        let output = command.current_dir(folder.path()).output().expect("assay");
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), text)
+    };
+    git(folder.path(), &["init", "-q", "-b", "main"]);
+    git(folder.path(), &["add", "tiny.yaml"]);
+    git(folder.path(), &["commit", "-q", "-m", "first"]);
+    run();
+    git(folder.path(), &["checkout", "-q", "-b", "larger"]);
+    let text = std::fs::read_to_string(&file).expect("readable");
+    std::fs::write(&file, text.replace("layers: 1", "layers: 2")).expect("writable");
+    // A run with uncommitted changes is not that of the commit, as long as there is another one.
+    run();
+    let (code, text) = compare(&["main", "HEAD", "--metric", "size/bytes"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("base:       run 1 (tiny) at main (") && text.contains("candidate:  run 1 (tiny)"), "{text}");
+    git(folder.path(), &["commit", "-q", "-a", "-m", "second"]);
+    let (code, text) = compare(&["main", "HEAD"]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("no run at `HEAD` (") && text.contains("succeeded"), "{text}");
+    run();
+    let judged = ["main", "HEAD", "--metric", "size/bytes", "--threshold", "5%", "--format", "markdown"];
+    let (code, text) = compare(&judged);
+    assert_eq!(code, Some(1), "{text}");
+    let commit = git(folder.path(), &["rev-parse", "HEAD"]);
+    let heading = format!("### run 3 (tiny) at HEAD ({}) against run 1 (tiny) at main (", &commit[..10]);
+    assert!(text.starts_with(&heading) && text.contains("regressions of 5 % or more: size/bytes"), "{text}");
+    assert_eq!(compare(&["main", "HEAD", "--metric", "size/bytes", "--threshold", "200%"]).0, Some(0));
+    let (code, text) = compare(&["main", "no-such-branch"]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("`no-such-branch` is neither a run"), "{text}");
+    let (_, text) = compare(&["main", "HEAD", "--workflow", "other"]);
+    assert!(text.contains("no run of `other` at `main`"), "{text}");
 }

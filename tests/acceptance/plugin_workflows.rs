@@ -1,5 +1,5 @@
-//! Plugins in workflows: the workflow of the catalog, what a changed component reruns, what a plan finds wrong, plugins that misbehave,
-//! and a training whose curriculum a plugin decides, stopped and resumed.
+//! Plugins in workflows: the workflow of the catalog, the tasks that run again after a component changed, problems that a plan finds,
+//! plugins that misbehave, and a stopped and resumed training whose curriculum a plugin decides.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use tempfile::TempDir;
 
 use crate::support::{Home, Ran, children, fixture, signal, wait_for};
 
-/// Makes the workflow of the catalog small.
+/// Parameters for a small version of the catalog's workflow.
 const SMALL: [&str; 6] = ["-P", "examples=256", "-P", "steps=16", "-P", "dim=8"];
 
-/// A copy of the workflow of the catalog with its plugins beside it.
+/// A copy of the workflow of the catalog and its plugins.
 fn copied() -> (TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let text = std::fs::read_to_string(fixture("plugins.yaml")).expect("the workflow");
@@ -32,7 +32,7 @@ fn shipped(name: &str) -> std::path::PathBuf {
     root().join("plugins/wasm/shipped").join(name).join(format!("{name}.wasm"))
 }
 
-/// Appends a custom section, which changes the hash of a component and not its behaviour.
+/// Appends a custom section, which changes the hash of a component but not its behaviour.
 fn change(component: &Path) {
     let mut bytes = std::fs::read(component).expect("the component");
     bytes.extend([0, 4, 3, b'n', b'e', b'w']);
@@ -132,7 +132,7 @@ fn a_plan_finds_missing_files_other_interfaces_other_hashes_and_unknown_names() 
     assert!(told.contains(&format!("plugins.yaml:{line}:")), "{told}");
 }
 
-/// A dataset of one token whose `batch` does this before anything else.
+/// A dataset of one token whose `batch` starts with this code.
 fn hostile(batch: &str) -> Vec<u8> {
     let module = format!(
         r#"(module
@@ -184,7 +184,7 @@ fn plugins_that_misbehave_fail_their_own_tasks_with_plugin_call_and_limit() {
     assert_eq!((&ran.task("after")["state"], &ran.task("honest")["state"]), (&"skipped".into(), &"succeeded".into()));
 }
 
-/// The outputs and metrics of the training but for time and memory.
+/// The outputs and metrics of the training, except time and memory.
 fn outcome(ran: &Ran) -> (Value, Value) {
     let train = ran.succeeded().task("train");
     let mut metrics = train["metrics"].clone();

@@ -1,4 +1,4 @@
-//! `assay plugin`: the plugins that ship are run and checked, a new one is begun, and a bad one is refused.
+//! `assay plugin`: shipped plugins are run and checked, a new one is created, and an invalid one is refused.
 
 use std::path::PathBuf;
 

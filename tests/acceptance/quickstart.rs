@@ -1,4 +1,4 @@
-//! The main job: the quickstart, as the README has it.
+//! The main job: the quickstart of the README.
 
 use std::process::Command;
 
@@ -36,7 +36,7 @@ fn metric(task: &Value, name: &str) -> f64 {
     task["metrics"][name].as_f64().unwrap_or_else(|| panic!("no number `{name}` in {task:#}"))
 }
 
-/// The first tenth of the curve against the last: single points are noisy.
+/// Compares the first tenth of the curve with the last, since single points are noisy.
 fn the_loss_falls_in_every_cell(home: &Home, tasks: &[Value]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     for (ix, task) in (0..).map(assay_core::TaskIx).zip(tasks) {
@@ -56,7 +56,7 @@ fn the_loss_falls_in_every_cell(home: &Home, tasks: &[Value]) {
     }
 }
 
-/// onnxruntime, which `tests/run` installs, computes what the models computed.
+/// onnxruntime, installed by `tests/run`, computes the same results as the models.
 fn a_second_runtime_agrees<'a>(home: &Home, exports: impl Iterator<Item = &'a Value>) {
     let python = std::env::var_os("ASSAY_TEST_PYTHON").expect("ASSAY_TEST_PYTHON is set by tests/run");
     let mut check = Command::new(python);

@@ -9,7 +9,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl Home {
-    /// The JSON that a command prints.
+    /// The JSON output of a command.
     #[track_caller]
     fn json(&self, args: &[&str]) -> Value {
         let output = self.output(args);
@@ -43,7 +43,7 @@ fn cells_are_never_merged_and_every_kind_has_its_results() {
         assert_eq!(mean(results, row, "accuracy"), accuracy, "{address} has its own value");
         assert!(row["values"].as_array().expect("values").iter().all(|value| value.is_null() || value["n"] == 1));
     }
-    // One column for each split that was evaluated; the rows of the other split have no value there.
+    // One column for each evaluated split; rows of the other split have no value there.
     for row in of("evaluate") {
         let address = row["cell"].as_str().expect("a cell");
         let split = row["matrix"]["split"].as_str().expect("the job's own axis");
@@ -74,7 +74,7 @@ fn an_axis_that_nothing_uses_is_named_and_its_cells_run_once() {
     assert!(again[0]["same_as"].is_null() && again[1]["same_as"].is_number() && again[2]["same_as"].is_number());
     let shown = text(&home.output(&["show", "1"]).stdout);
     assert!(shown.contains("again[seed=3]  = again[seed=1]"), "{shown}");
-    // With the data at hand, the plan knows it too.
+    // If the data exist, the plan also shows it.
     let planned = home.json(&["plan", &fixture("axes.yaml"), "-P", "steps=5", "--json"]);
     let of =
         |address: &str| planned["tasks"].as_array().expect("tasks").iter().find(|t| t["address"] == address).cloned();
@@ -101,7 +101,7 @@ fn run_and_show_say_the_same_of_a_run() {
     assert!(task["cache_key"].as_str().is_some_and(|key| key.len() == 64) && task["reason"].is_string());
     let spent: f64 = task["history"].as_array().expect("attempts").iter().filter_map(|a| a["seconds"].as_f64()).sum();
     assert_eq!(task["seconds"].as_f64(), Some(spent));
-    // A cached task says who did the work, and on what.
+    // A cached task names the attempt that did the work, and its hardware.
     home.run("tiny.yaml", &["-P", "steps=5"]).succeeded();
     let cached = Ran { code: Some(0), json: home.json(&["show", "2", "--json"]), stderr: String::new() };
     let task = cached.task("train[states=4]#2");
@@ -189,11 +189,38 @@ fn two_runs_and_two_cells_are_compared() {
         markdown.contains("\n| cell | metric | base | candidate |") && markdown.contains("<details>"),
         "{markdown}"
     );
+    let jobs = text(&home.output(&["compare", "1:train", "2:train", "--metrics", "test/loss"]).stdout);
+    assert!(jobs.contains("train (2 cells)"), "all cells of two jobs: {jobs}");
     let same = home.json(&["compare", "1", "1", "--json"]);
     assert!(same["metrics"].as_array().expect("metrics").iter().all(|held| held["verdict"] == "the same work"));
     let wrong = home.output(&["compare", "1:train[states=5]", "1"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("train[states=8]"), "{}", text(&wrong.stderr));
+}
+
+/// Config differences are shown even if the runs have no cell in common.
+#[test]
+fn runs_without_a_common_cell_show_their_config_differences() {
+    let home = Home::new();
+    home.run("tiny.yaml", &["-P", "steps=5"]).succeeded();
+    let folder = tempfile::tempdir().expect("a folder");
+    let other = folder.path().join("other.yaml");
+    let tiny = std::fs::read_to_string(fixture("tiny.yaml")).expect("the fixture");
+    let changed = tiny.replace("states: [4, 8]", "states: [16]");
+    assert_ne!(changed, tiny);
+    std::fs::write(&other, changed).expect("written");
+    home.run(&other.display().to_string(), &["-P", "steps=5"]).succeeded();
+    let output = home.output(&["compare", "1", "2"]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{shown}{}", text(&output.stderr));
+    assert!(shown.contains("model.states") && shown.contains("have no cell in common that has results"), "{shown}");
+    assert!(shown.contains("only in 2: train[states=16]"), "{shown}");
+    let judged = home.output(&["compare", "1", "2", "--threshold", "5%"]);
+    assert_eq!(judged.status.code(), Some(2));
+    let (out, err) = (text(&judged.stdout), text(&judged.stderr));
+    assert!(out.contains("model.states") && err.contains("no regression can be judged"), "{out}{err}");
+    let markdown = text(&home.output(&["compare", "1", "2", "--format", "markdown"]).stdout);
+    assert!(markdown.contains("no cell in common") && markdown.contains("<details>"), "{markdown}");
 }
 
 /// Eight states need larger files than four, as trained and as quantized, in every replicate: the sizes are exact, and the changes are

@@ -1,4 +1,4 @@
-//! A training that was stopped, however rudely, goes on from what it saved, and comes to the same bits.
+//! A stopped or killed training resumes from its checkpoint, with the same bits.
 
 use std::path::PathBuf;
 use std::process::Child;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::{Home, Ran, children, signal, wait_for};
 
-/// What the training comes to if nothing happens to it: its outputs and its metrics but for time and memory.
+/// The result of an uninterrupted training: its outputs and its metrics, except time and memory.
 fn uninterrupted() -> &'static (Value, Value) {
     static OUTCOME: OnceLock<(Value, Value)> = OnceLock::new();
     OUTCOME.get_or_init(|| outcome(&Home::new().run("resumed.yaml", &[])))
@@ -22,7 +22,7 @@ fn outcome(ran: &Ran) -> (Value, Value) {
     (train["outputs"].clone(), metrics)
 }
 
-/// The states that trainings of this store have saved.
+/// The saved states of trainings in this store.
 fn states(home: &Home) -> Vec<PathBuf> {
     let folders = std::fs::read_dir(home.store().join("resume")).into_iter().flatten().flatten();
     let files = folders.map(|folder| folder.path().join("checkpoint.safetensors"));
@@ -36,7 +36,7 @@ fn under_way(home: &Home, retries: &str) -> Child {
     run
 }
 
-/// It went on from some step, its whole curve is there, and nothing is left behind.
+/// Checks that it resumed from some step, its curve is complete, and no state is left behind.
 #[track_caller]
 fn went_on(home: &Home, ran: &Ran, attempts: u32) {
     assert_eq!(&outcome(ran), uninterrupted());

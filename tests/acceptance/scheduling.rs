@@ -1,4 +1,4 @@
-//! Sweeps of thousands of cells: the first ones begin before the last ones are looked at, and all of it can be stopped.
+//! Sweeps of thousands of cells: the first tasks start before the last ones are resolved, and the run can be stopped.
 
 use std::process::Stdio;
 
@@ -16,7 +16,7 @@ fn the_first_cells_of_a_large_sweep_run_while_the_others_wait() {
     std::fs::write(&file, text).expect("written");
     let mut command = home.command(&["run", &file.display().to_string(), "--json"]);
     let run = command.stdout(Stdio::piped()).spawn().expect("assay starts");
-    // While the first ones have succeeded, most are still waiting: they were not even resolved.
+    // When the first tasks have succeeded, most are still waiting and not even resolved.
     wait_for("the first task to succeed", || {
         let runs: serde_json::Value = serde_json::from_slice(&home.output(&["runs", "--json"]).stdout).ok()?;
         let states = &runs["runs"][0]["states"];

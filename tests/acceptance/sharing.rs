@@ -1,4 +1,4 @@
-//! Two runs of one store at the same time: what they share is done once.
+//! Two runs of one store at the same time: common work is done once.
 
 use std::process::Child;
 
@@ -6,7 +6,7 @@ use assay_store::TaskStateName;
 
 use crate::support::{Home, Ran, signal, wait_for};
 
-/// Starts a run, and waits until its training has begun.
+/// Starts a run, and waits until its training has started.
 fn training(home: &Home, file: &str, more: &[&str]) -> Child {
     let run = home.spawn(file, more);
     wait_for("the training", || home.task("train").filter(|task| task.state == TaskStateName::Running));

@@ -1,4 +1,4 @@
-//! A number of parameters chooses the width of a model: `plan` says which, and the run agrees.
+//! A number of parameters determines the width of a model: `plan` shows it, and the run agrees.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ fn the_plan_and_the_run_agree_on_the_size_of_each_model() {
             ("model/parameters", count),
             ("chosen/parameters", count),
             ("chosen/dim", size["dim"].as_f64().unwrap()),
-            // The second evaluation is no improvement by 1.
+            // The second evaluation is not an improvement by 1.
             ("stopped/step", 10.0),
         ] {
             assert_eq!(metrics[name].as_f64(), Some(expected), "{name} of {address}: {metrics}");

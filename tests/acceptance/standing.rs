@@ -1,4 +1,4 @@
-//! How runs stand whose process is gone, and stores that cannot be written.
+//! The state of runs whose process is gone, and stores that cannot be written.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -35,7 +35,7 @@ fn a_dead_run_is_told_from_a_live_one_by_every_command() {
     assert!(shown.contains("run 1 was interrupted: its process exited unexpectedly"), "{shown}");
 }
 
-/// Takes away every right to write, or gives it back.
+/// Removes all write permissions, or restores them.
 fn protect(folder: &Path, protected: bool) {
     let bits = if protected { 0o555 } else { 0o755 };
     let mut all = vec![folder.to_owned()];
@@ -47,7 +47,7 @@ fn protect(folder: &Path, protected: bool) {
     }
 }
 
-/// A command of this program as a user whom the rights of files bind: root may write everywhere.
+/// A command of this program as a user without root privileges: root may write everywhere.
 fn bound(home: &Home, program: &Path, args: &[&str]) -> Command {
     let usual = home.command(args);
     let mut command = Command::new(program);
@@ -64,14 +64,14 @@ fn bound(home: &Home, program: &Path, args: &[&str]) -> Command {
 fn a_store_that_cannot_be_written_is_shown_and_served() {
     for dies in [false, true] {
         let home = Home::new();
-        // A store that was closed, and one whose writer died in the midst of it.
+        // A closed store, and one whose writer was killed.
         if dies {
             killed(&home)
         } else {
             drop(home.run("tiny.yaml", &["-P", "steps=5"]))
         }
         let outside = home.store().parent().expect("a folder").to_owned();
-        // The folder that it was built in may be closed to that user.
+        // That user may not have access to the build folder.
         let program = outside.join("assay");
         std::fs::copy(home.command(&[]).get_program(), &program).expect("copied");
         protect(&outside, true);

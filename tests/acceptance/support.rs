@@ -1,4 +1,4 @@
-//! A store of its own for each test, and the binary's answers as values.
+//! A separate store for each test, and the binary's output as values.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -9,10 +9,10 @@ use assay_store::{AttemptView, Store, TaskView};
 use assay_tests::{assay, root};
 use serde_json::Value;
 
-/// A store that is gone when the test is.
+/// A store that is removed at the end of the test.
 pub struct Home {
     folder: tempfile::TempDir,
-    /// Where the locks of the machine lie: tests that run at the same time are each on a machine of their own.
+    /// The folder of the machine's locks: tests that run at the same time each have a separate simulated machine.
     machine: PathBuf,
 }
 
@@ -32,7 +32,7 @@ impl Home {
         self.folder.path().join("store")
     }
 
-    /// Where the content of this hash lies, if it is in the store.
+    /// The path of the content with this hash, if it is in the store.
     pub fn artifact(&self, hash: &str) -> Option<PathBuf> {
         let mut folders = vec![self.store().join("artifacts")];
         while let Some(folder) = folders.pop() {
@@ -67,12 +67,12 @@ impl Home {
         Ran::of(self.output(&args))
     }
 
-    /// A run as `assay show --json` tells it.
+    /// The output of `assay show --json` for a run.
     pub fn shown(&self, run: &str) -> Ran {
         Ran::of(self.output(&["show", run, "--json"]))
     }
 
-    /// The attempts of a task of the store's first run, as the store remembers them.
+    /// The attempts of a task of the store's first run.
     pub fn attempts(&self, ran: &Ran, address: &str) -> Vec<AttemptView> {
         let place = ran.tasks().iter().position(|task| task["address"] == address);
         let task = TaskIx(place.unwrap_or_else(|| panic!("no task `{address}`")) as u32);
@@ -83,7 +83,7 @@ impl Home {
         })
     }
 
-    /// A task of the store's latest run, as the store tells it now.
+    /// A task of the store's latest run.
     pub fn task(&self, address: &str) -> Option<TaskView> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
@@ -97,7 +97,7 @@ impl Home {
         let file = fixture(file);
         let args: Vec<&str> = ["run", &file, "--json"].into_iter().chain(more.iter().copied()).collect();
         let run = self.command(&args);
-        // Below `nohup` SIGHUP is ignored, which `assay` respects.
+        // With `nohup` SIGHUP is ignored, which `assay` respects.
         let mut command = Command::new("env");
         command.arg("--default-signal=HUP").arg(run.get_program()).args(run.get_args());
         command.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -134,7 +134,7 @@ impl Ran {
         found.unwrap_or_else(|| panic!("no task `{address}` in {:#}", self.json))
     }
 
-    /// The addresses of the tasks that were not answered from the cache.
+    /// The addresses of the tasks that did not come from the cache.
     pub fn worked(&self) -> Vec<&str> {
         let tasks = self.tasks().iter().filter(|task| task["cached"] == false);
         tasks.filter_map(|task| task["address"].as_str()).collect()
@@ -153,7 +153,7 @@ pub fn fixture(name: &str) -> String {
     path.display().to_string()
 }
 
-/// Waits for something to become true; a minute is far more than any machine needs.
+/// Waits until a condition is true; a minute is far more than any machine needs.
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -166,7 +166,7 @@ pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether a process runs; one that waits to be reaped by its new parent does not.
+/// Whether a process is running; a zombie is not.
 pub fn is_alive(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z")
@@ -180,14 +180,14 @@ pub fn children(parent: u32, word: &str) -> Vec<u32> {
         let folder = PathBuf::from(format!("/proc/{number}"));
         let stat = std::fs::read_to_string(folder.join("stat")).unwrap_or_default();
         let line = std::fs::read(folder.join("cmdline")).unwrap_or_default();
-        // The fields after the name, which stands in parentheses: state, parent.
+        // The fields after the name, which is in parentheses: state, parent.
         let above = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse().ok());
         above == Some(parent) && String::from_utf8_lossy(&line).contains(word)
     });
     children.collect()
 }
 
-/// Sends a signal by its name.
+/// Sends a signal by name.
 pub fn signal(process: u32, name: &str) {
     let status = Command::new("kill").args([&format!("-{name}"), &process.to_string()]).status();
     assert!(status.is_ok_and(|status| status.success()), "kill -{name} {process} failed");

@@ -1,4 +1,4 @@
-//! What a person sees and types: streams that are closed, lines in a log file, names that would move the cursor, commands to copy.
+//! Terminal output and input: closed streams, lines in a log file, names that would move the cursor, commands to copy.
 
 use std::process::{Command, Output, Stdio};
 
@@ -12,7 +12,7 @@ fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A workflow of one cheap step for each value of a matrix, in a folder of its own.
+/// A workflow of one cheap step for each value of a matrix, in a separate folder.
 fn cells(values: &str, with: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("cells.yaml");
@@ -46,7 +46,7 @@ fn a_closed_stderr_is_no_failure() {
         &["gc", "--delete"],
     ] {
         let mut child = home.command(command).spawn().expect("assay starts");
-        // Whatever it writes from here on goes nowhere.
+        // From here on its output is discarded.
         drop(child.stderr.take());
         let output = child.wait_with_output().expect("assay ends");
         assert_eq!(output.status.code(), Some(0), "{command:?}");
@@ -177,7 +177,7 @@ fn a_log_has_headings_and_the_failure() {
     let told = |task: &str| out(&home.output(&["logs", "2", task]));
     assert_eq!(told("a"), "── no attempt; failed: unavailable: no worker has the backend `nowhere`\n");
     assert_eq!(told("b"), "── no attempt; skipped: a did not succeed\n");
-    // Following a task that is over ends at once.
+    // Following a task that has ended returns immediately.
     assert_eq!(out(&home.output(&["logs", "1", "data[n=1]", "--follow"])), log);
     let text = folder.path().join("text.yaml");
     std::fs::write(folder.path().join("x.txt"), "short").expect("written");
@@ -202,7 +202,7 @@ fn a_plan_says_what_cannot_run_and_how_long_the_rest_takes() {
         assert!(out(&output).contains("CANNOT RUN") && err(&output).contains(words), "{}", err(&output));
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
-    // Two tasks that do the same work, neither of which could run.
+    // Two tasks with the same work, neither of which could run.
     let file = folder.path().join("same.yaml");
     let step = "uses: command, with: {run: [echo]}";
     let workflow = format!(

@@ -1,4 +1,4 @@
-//! A local text is known by its content: what is in the file decides what runs, and not where it lies.
+//! A local text is identified by its content: the content determines what runs, not the path.
 
 use std::path::Path;
 
@@ -82,14 +82,14 @@ fn what_is_refused_leaves_nothing_behind() {
     let (home, here) = (Home::new(), tempfile::tempdir().unwrap());
     place(here.path(), "replaced");
     let large = std::fs::File::create(here.path().join("texts/poem.txt")).expect("it can be written");
-    // A hole: it takes no room, and copying it would take a while.
+    // A sparse file: it needs no disk space, but copying it would take a while.
     large.set_len((1 << 28) + 1).expect("it can be made longer");
     let ran = run(&home, here.path());
     let message = ran.task("data")["error"]["message"].as_str().unwrap_or_default();
     assert!(message.contains("poem.txt` has 268435457 bytes, which is more than 268435456"), "{message}");
     let left = |folder: &str| std::fs::read_dir(home.store().join(folder)).map_or(0, Iterator::count);
     assert_eq!((left("artifacts"), left("work")), (0, 0));
-    // A folder that holds another database is left as it was.
+    // A folder with another database is not changed.
     let other = here.path().join("other");
     std::fs::create_dir(&other).expect("a folder");
     std::fs::write(other.join("assay.db"), "no database, but a text of some length").expect("written");

@@ -1,4 +1,4 @@
-//! `backend: torch`: the same models through libtorch, by the executor that lies beside the binary.
+//! `backend: torch`: the same models through libtorch, with the executor in the folder of the binary.
 
 use crate::support::{Home, Ran};
 
@@ -30,7 +30,7 @@ jobs:
       log_every: 30
 ";
 
-/// From the same parameters, samples and masks both backends train the same model, up to the rounding of thirty updates.
+/// With the same parameters, samples and masks, both backends train the same model, up to the rounding of thirty updates.
 #[test]
 fn libtorch_trains_what_our_own_kernels_train() {
     let (home, folder) = (Home::new(), tempfile::tempdir().unwrap());

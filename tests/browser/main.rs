@@ -1,6 +1,7 @@
-//! The site in a real browser: Chromium without a screen, driven through chromedriver. Pictures of every page, for people
-//! to look at, are left in cargo's folder for temporary files of tests.
+//! The site in a real browser: headless Chromium, controlled through chromedriver. Screenshots of every page, for people,
+//! are left in cargo's folder for temporary files of tests.
 
+mod axe;
 mod site;
 mod webdriver;
 
@@ -21,9 +22,12 @@ const CURVES: &str = "document.querySelectorAll('#curves .curve-names button').l
 const ONE_CURVE: &str = "document.querySelectorAll('#curves .uplot').length === 1";
 const HEAT_MAP: &str = "document.querySelectorAll('#sweep .heat-map .heat-cell').length >= 1";
 
-/// Name, path, and what must have been drawn.
+/// A family, another one, and a cell of it.
+const COMPARE: &str = "/compare?of=1:transformer&of=1:ten&of=1:ten%5Bchunk=16,states=64%5D";
+
+/// Name, path, and the elements that must be drawn.
 const PAGES: &[(&str, &str, &str)] = &[
-    ("runs", "/", "document.querySelectorAll('table.runs tbody tr').length === 4"),
+    ("runs", "/", "document.querySelectorAll('table.runs tbody tr').length === 17"),
     ("run", "/runs/1", CURVES),
     ("run-live", "/runs/3", ONE_CURVE),
     ("run-hostile", "/runs/2", ONE_CURVE),
@@ -37,9 +41,26 @@ const PAGES: &[(&str, &str, &str)] = &[
     ("claims", "/claims", "document.querySelectorAll('article.claim').length === 4"),
     ("api", "/api", "document.querySelectorAll('tbody tr').length >= 10"),
     ("error", "/runs/99", "document.querySelector('.notice .what')"),
+    ("regressions", "/regressions?workflow=nightly&metric=test/loss", "document.querySelector('.change.worse')"),
+    ("length", "/runs/5/length", "document.querySelectorAll('.length-plot .family').length === 2"),
+    ("length-none", "/runs/1/length", "document.querySelector('#head .badge')"),
+    ("cell", "/runs/1/cells/ten%5Bchunk%3D16%2Cstates%3D16%5D", ONE_CURVE),
+    (
+        "cell-hostile",
+        "/runs/2/cells/evil%5Baxis%20%3Cb%3E%3Dx%2Cn%3D2%5D",
+        "document.querySelector('#replicates table')",
+    ),
+    ("compare-empty", "/compare", "document.querySelector('.notice')"),
+    ("compare", COMPARE, "document.querySelector('.contrasts .strip') && document.querySelector('#curves .uplot')"),
+    (
+        "runs-chosen",
+        "/runs?filter=states%3E32%20accuracy%3E0.5&columns=state,seed,states,accuracy,commit,results",
+        "document.querySelectorAll('table.runs tbody tr').length === 2",
+    ),
+    ("error-filter", "/runs?filter=tag:x%20state:fialed", "document.querySelector('.notice .code')"),
 ];
 
-/// The middle of an element, and its size, after scrolling it into view.
+/// The centre of an element, and its size, after scrolling it into view.
 fn area(browser: &Browser, selector: &str) -> (i64, i64, i64, i64) {
     let area = browser.run(&format!(
         "const element = document.querySelector('{selector}'); element.scrollIntoView({{block: 'center'}});
@@ -54,7 +75,7 @@ fn area(browser: &Browser, selector: &str) -> (i64, i64, i64, i64) {
 const TIP: &str =
     "[...document.querySelectorAll('#curves .curve-tip:not([hidden])')].map((e) => e.textContent).join('')";
 
-/// Points at the curves until a label shows, and gives it.
+/// Points at the curves until a label appears, and returns it.
 fn label_at(browser: &Browser, x: i64, y: i64) -> String {
     for at in (-160..160).step_by(6) {
         browser.point(&[(x + 3, y + at), (x, y + at)], false);
@@ -66,7 +87,7 @@ fn label_at(browser: &Browser, x: i64, y: i64) -> String {
     String::new()
 }
 
-/// The step that a label names.
+/// The step in a label.
 fn step_of(label: &str) -> f64 {
     let line = label.lines().find_map(|line| line.strip_prefix("step "));
     line.and_then(|step| step.parse().ok()).unwrap_or_else(|| panic!("no step in {label:?}"))
@@ -76,7 +97,8 @@ fn step_of(label: &str) -> f64 {
 fn every_page_is_well_in_both_themes_and_both_widths() {
     let (site, browser) = (Site::start(), Browser::start());
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let mut grounds = Vec::new();
+    let axe = axe::load_axe();
+    let (mut grounds, mut violations) = (Vec::new(), Vec::new());
     for theme in ["light", "dark"] {
         for (width, height) in [(1280, 900), (390, 844)] {
             browser.appear(theme, width, height);
@@ -85,19 +107,23 @@ fn every_page_is_well_in_both_themes_and_both_widths() {
                 browser.wait(name, drawn);
                 let wide = browser.run("return document.documentElement.scrollWidth");
                 assert!(wide.as_u64().unwrap() <= u64::from(width), "{name} is {wide} wide at {width}");
-                let unnamed = "return [...document.querySelectorAll('[data-curves], select, input, svg[role]')]
+                let unnamed = "return [...document.querySelectorAll('[data-curves], select, input:not([type=hidden]), svg[role]')]
                     .filter((e) => !e.getAttribute('aria-label') && !e.closest('label')).map((e) => e.outerHTML.slice(0, 80))";
                 assert_eq!(browser.run(unnamed), json!([]), "{name}");
                 browser.screenshot(folder, &format!("{name}-{theme}-{width}"));
-                if *name == "error" {
-                    // The browser itself writes that the page was not found; nothing else may be there.
-                    assert!(browser.console().iter().all(|line| line.contains("404")));
+                let found = axe::find_violations(&browser, &axe);
+                violations.extend(found.into_iter().map(|what| format!("{name} in {theme} at {width}: {what}")));
+                if name.starts_with("error") {
+                    // The browser itself logs the status; no other message is allowed.
+                    let status = |line: &String| line.contains("404") || line.contains("400");
+                    assert!(browser.console().iter().all(status));
                 }
                 site.is_content(&browser);
             }
             grounds.push(browser.run("return getComputedStyle(document.documentElement).backgroundColor"));
         }
     }
+    assert!(violations.is_empty(), "{}", violations.join("\n"));
     assert_eq!(grounds[0], grounds[1]);
     assert_ne!(grounds[0], grounds[2]);
 }
@@ -117,7 +143,7 @@ fn curves_can_be_hovered_zoomed_and_distinguished() {
         let ends = [x - width / 3, x + width / 3].map(|x| step_of(&label_at(browser, x, y)));
         ends[1] - ends[0]
     };
-    // What was a quarter of the width fills all of it.
+    // The selected quarter of the width now fills all of it.
     assert!(wide(&browser) <= (before[1] - before[0]) * 1.1, "{before:?}");
 
     let first = "document.querySelector('#curves .curve-names button')";
@@ -148,7 +174,7 @@ fn a_page_follows_its_run_and_stops_when_it_ends() {
     browser.wait("the curves", ONE_CURVE);
     let (x, y, width, _) = area(&browser, "#curves .u-over");
     assert_eq!(step_of(&label_at(&browser, x + width / 2 - 4, y)), 39.0);
-    // The reader looks at the first half while more points come in.
+    // The user looks at the first half while more points arrive.
     browser.point(&[(x - width / 2 + 2, y - 60), (x - 20, y), (x, y + 60)], true);
     let kept = step_of(&label_at(&browser, x + width / 2 - 4, y));
     assert!((15.0..25.0).contains(&kept), "{kept}");
@@ -176,10 +202,68 @@ fn a_page_follows_its_run_and_stops_when_it_ends() {
     browser.wait("its state", "document.querySelector('#head .badge').textContent.includes('cancelled')");
     assert_eq!(browser.run("return document.querySelector('#live').textContent"), json!(""));
     site.is_content(&browser);
-    // Several rounds later nobody has asked again.
+    // Several intervals later, no request has been sent.
     std::thread::sleep(std::time::Duration::from_secs(4));
     let again: Vec<String> = browser.requests().into_iter().filter(|request| request.ends_with("/runs/3")).collect();
     assert_eq!(again, [] as [&str; 0]);
+}
+
+#[test]
+fn runs_are_filtered_by_keyboard_and_the_address_keeps_it() {
+    let (site, browser) = (Site::start(), Browser::start());
+    browser.appear("light", 1280, 900);
+    browser.open(&site.page("/runs?columns=state,seed"));
+    browser.wait("the table", "document.querySelectorAll('table.runs tbody tr').length === 17");
+    browser.press(&["/"]);
+    browser.wait("the search", "document.activeElement.id === 'filter'");
+    browser.press(&["s", "t", "a", "t", "e", "s", ">", "3", "2", ENTER]);
+    // Those of the sweep and of the claims.
+    browser.wait("fewer runs", "document.querySelectorAll('table.runs tbody tr').length === 2");
+    let query = "return ['filter', 'columns'].map((key) => new URLSearchParams(location.search).get(key))";
+    assert_eq!(browser.run(query), json!(["states>32", "state,seed"]));
+    browser.run("document.querySelector('#column-choice summary').click()");
+    let seed = "[...document.querySelectorAll('.choice')].find((e) => e.textContent.startsWith('✓ seed'))";
+    browser.wait("the choice", seed);
+    browser.run(&format!("{seed}.click()"));
+    browser.wait("no column of seeds", "new URLSearchParams(location.search).get('columns') === 'state'");
+    assert_eq!(browser.run(query), json!(["states>32", "state"]));
+    site.is_content(&browser);
+}
+
+#[test]
+fn selected_runs_are_compared_and_their_curves_are_drawn_as_chosen() {
+    let (site, browser) = (Site::start(), Browser::start());
+    browser.appear("light", 1280, 900);
+    browser.open(&site.page("/runs"));
+    browser.wait("the table", "document.querySelectorAll('table.runs tbody tr').length === 17");
+    for place in [15, 16] {
+        browser.run(&format!("document.querySelectorAll('[name=of]')[{place}].focus()"));
+        browser.press(&[" "]);
+    }
+    browser.run("document.querySelector('.selected button').click()");
+    let compared = "location.pathname === '/compare' && document.querySelectorAll('.sides li').length === 2";
+    browser.wait("the comparison", compared);
+    assert_eq!(browser.run("return new URLSearchParams(location.search).getAll('of')"), json!(["2", "1"]));
+
+    browser.open(&site.page(COMPARE));
+    browser.wait("the curves", "document.querySelectorAll('#curves .curve-names button').length >= 7");
+    let choose = |id: &str, value: &str| {
+        browser.run(&format!(
+            "const select = document.getElementById('{id}'); select.value = '{value}';
+             select.dispatchEvent(new Event('change', {{bubbles: true}}))"
+        ))
+    };
+    choose("c-smooth", "0.9");
+    browser.wait("smoothing", "document.querySelector('#curves').dataset.smooth === '0.9'");
+    choose("c-xscale", "log");
+    choose("c-x", "time");
+    browser.wait("time", "document.querySelector('#curves').dataset.x === 'time'");
+    let query = "const query = new URLSearchParams(location.search);
+        return [query.getAll('of').length, query.get('x'), query.get('xscale'), query.get('smooth')]";
+    assert_eq!(browser.run(query), json!([3, "time", "log", "0.9"]));
+    choose("c-x", "tokens");
+    browser.wait("no curve", "document.querySelector('#curves').textContent === 'No curve of this metric by tokens.'");
+    site.is_content(&browser);
 }
 
 #[test]
@@ -219,7 +303,10 @@ fn the_axes_of_a_sweep_can_be_chosen() {
     assert!(titles.contains("states = 32") && titles.contains("#1 ") && titles.contains("#2 "), "{titles}");
     browser.run("document.querySelector('#sweep .heat-cell').focus()");
     browser.press(&[ENTER]);
-    browser.wait("the task of the cell", "location.pathname.startsWith('/runs/1/tasks/')");
+    browser.wait("the cell", "location.pathname.startsWith('/runs/1/cells/ten')");
+    browser.run("document.querySelector('#replicates a.address').focus()");
+    browser.press(&[ENTER]);
+    browser.wait("a task of the cell", "location.pathname.startsWith('/runs/1/tasks/')");
 }
 
 #[test]

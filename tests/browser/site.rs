@@ -1,4 +1,4 @@
-//! The site of a fixture store on a port of its own, and what the tests ask of every page.
+//! The site of a fixture store on a separate port, and the checks of every page.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use crate::fixture;
 use crate::webdriver::Browser;
 
-/// A running server. Dropping it ends it.
+/// A running server. Dropping it stops it.
 pub struct Site {
     runtime: Runtime,
     store: Store,
@@ -27,6 +27,8 @@ impl Site {
             let store = Store::open(&home.path().join("store")).await.unwrap();
             fixture::fill(&store, home.path()).await;
             fixture::claimed(&store).await;
+            fixture::lengths(&store).await;
+            fixture::commits(&store).await;
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let (stop, stopped) = oneshot::channel();
@@ -49,7 +51,7 @@ impl Site {
         self.runtime.block_on(change(&self.store));
     }
 
-    /// That the page asked nobody but this server, and that the console has nothing to say.
+    /// Checks that the page sent requests only to this server, and that the console is empty.
     pub fn is_content(&self, browser: &Browser) {
         let origin = self.page("/");
         for request in browser.requests() {

@@ -1,5 +1,5 @@
-//! A browser under control: chromedriver as a child process, spoken to by the W3C WebDriver protocol over plain HTTP, as
-//! far as these tests need it. (<https://www.w3.org/TR/webdriver2/>, and chromedriver's own commands for the log and the
+//! Controls a browser: chromedriver as a child process, through the W3C WebDriver protocol over plain HTTP, as far as
+//! these tests need it. (<https://www.w3.org/TR/webdriver2/>, and chromedriver's own commands for the log and the
 //! emulated theme.)
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// How long a condition may take to come true. It decides only when a test gives up, never whether it passes.
+/// The time limit for a condition. It only determines when a test gives up, never whether it passes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A browser with one tab. Dropping it ends it.
+/// A browser with one tab. Dropping it closes it.
 pub struct Browser {
     driver: Child,
     port: u16,
@@ -22,7 +22,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts chromedriver (`CHROMEDRIVER`, or found on PATH) and with it Chromium (`CHROMIUM`, or as chromedriver finds it).
+    /// Starts chromedriver (`CHROMEDRIVER`, or found on PATH) and Chromium (`CHROMIUM`, or found by chromedriver).
     pub fn start() -> Browser {
         let program = std::env::var("CHROMEDRIVER").unwrap_or_else(|_| "chromedriver".into());
         let mut driver =
@@ -34,7 +34,7 @@ impl Browser {
         let mut browser = Browser { driver, port, session: String::new(), _profile: profile };
         let answer = browser.call("POST", "/session", &capabilities(browser._profile.path()));
         browser.session = answer["sessionId"].as_str().unwrap().to_owned();
-        // The page for new tabs has requests of its own, which are none of ours.
+        // The page for new tabs sends requests that are not ours.
         browser.open("about:blank");
         browser.requests();
         browser
@@ -45,12 +45,12 @@ impl Browser {
         self.post("/url", &json!({"url": address}));
     }
 
-    /// Runs a function body in the page; what it returns must be JSON.
+    /// Runs a function body in the page; its result must be JSON.
     pub fn run(&self, body: &str) -> Value {
         self.post("/execute/sync", &json!({"script": body, "args": []}))
     }
 
-    /// Waits until an expression is truthy, and gives its value.
+    /// Waits until an expression is truthy, and returns its value.
     pub fn wait(&self, what: &str, expression: &str) -> Value {
         let begun = Instant::now();
         loop {
@@ -66,7 +66,7 @@ impl Browser {
         }
     }
 
-    /// The theme that the reader's system prefers, and the size of the window.
+    /// Sets the preferred theme of the system, and the size of the window.
     pub fn appear(&self, theme: &str, width: u32, height: u32) {
         let features = json!([{"name": "prefers-color-scheme", "value": theme}]);
         self.devtools("Emulation.setEmulatedMedia", json!({"features": features}));
@@ -79,13 +79,13 @@ impl Browser {
         self.post("/goog/cdp/execute", &json!({"cmd": command, "params": params}))
     }
 
-    /// What the console has said since the last call.
+    /// The console messages since the last call.
     pub fn console(&self) -> Vec<String> {
         let entries = self.post("/se/log", &json!({"type": "browser"}));
         entries.as_array().unwrap().iter().map(|entry| format!("{} {}", entry["level"], entry["message"])).collect()
     }
 
-    /// The addresses that the page has asked for since the last call.
+    /// The addresses that the page requested since the last call.
     pub fn requests(&self) -> Vec<String> {
         let entries = self.post("/se/log", &json!({"type": "performance"}));
         let address = |entry: &Value| -> Option<String> {
@@ -124,7 +124,7 @@ impl Browser {
         self.post("/actions", &json!({"actions": [{"type": "key", "id": "keyboard", "actions": actions}]}));
     }
 
-    /// The page as a picture, of its whole height.
+    /// A screenshot of the page in its whole height.
     pub fn screenshot(&self, folder: &Path, name: &str) {
         let picture = self.devtools("Page.captureScreenshot", json!({"format": "png", "captureBeyondViewport": true}));
         std::fs::write(folder.join(format!("{name}.png")), base64(picture["data"].as_str().unwrap())).unwrap();
@@ -144,7 +144,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Ending the session ends Chromium; a chromedriver that is only killed would leave it behind.
+        // Ending the session ends Chromium; killing only chromedriver would leave it running.
         let _ = exchange(self.port, "DELETE", &format!("/session/{}", self.session), "{}");
         let _ = self.driver.kill();
         let _ = self.driver.wait();
@@ -168,14 +168,14 @@ fn capabilities(profile: &Path) -> Value {
     }}})
 }
 
-/// Chromedriver says on standard output which port it chose.
+/// Chromedriver prints its port on standard output.
 fn port_of(driver: &mut Child) -> u16 {
     let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
     let port = lines.by_ref().find_map(|line| {
         let line = line.ok()?;
         line.split_once("on port ")?.1.trim_end_matches('.').parse::<u16>().ok().filter(|port| *port != 0)
     });
-    // What it says later must go somewhere, or it would wait for a reader.
+    // Its later output must be read, or it would block.
     std::thread::spawn(move || lines.for_each(drop));
     port.expect("chromedriver ended without saying on which port it listens")
 }

@@ -56,7 +56,7 @@ refused("INVALID_PARAMETER_VALUE", client.create_run, other)
 client.restore_experiment(other)
 client.create_run(other)
 
-# A run as people log it.
+# A typical run.
 with mlflow.start_run(run_name="first") as run:
     mlflow.log_params({"lr": 0.1, "model": "ten"})
     mlflow.log_param("note", "é" * 10)
@@ -120,7 +120,7 @@ client.update_run(id, name="renamed")
 back = client.get_run(id)
 assert (back.info.status, back.info.end_time, back.info.run_name) == ("FAILED", 2000, "renamed"), back.info
 assert back.data.tags["mlflow.runName"] == "renamed"
-# Points after the end of a run are kept, and points that are there already are dropped.
+# Points after the end of a run are stored, and duplicate points are dropped.
 client.log_metric(id, "m", 4.0, timestamp=40, step=4)
 client.log_batch(id, metrics=points)
 assert len(client.get_metric_history(id, "m")) == 5 and client.get_run(id).data.metrics["m"] == 4.0

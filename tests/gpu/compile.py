@@ -23,7 +23,7 @@ KERNELS = pathlib.Path(__file__).resolve().parents[2] / "backends" / "gpu" / "ke
 HEADERS = [
     "vendor.h", "common.h", "attention.h", "attention_gradient.h", "fragments.h", "online_softmax.h", "warpgroup.h"
 ]
-# Sources whose kernels are launched on one architecture of NVIDIA's alone.
+# Sources whose kernels are only launched on one NVIDIA architecture.
 ONLY_FOR = {"attention_warpgroup.cu": "sm_90a"}
 
 
@@ -40,7 +40,7 @@ class Nvrtc:
     """The library, as far as it is called here."""
 
     def __init__(self, folder):
-        # NVRTC finds its second library only where it has been loaded before.
+        # NVRTC finds its second library only if it is already loaded.
         ctypes.CDLL(str(next(folder.glob("libnvrtc-builtins.so.*"))), mode=ctypes.RTLD_GLOBAL)
         self.library = ctypes.CDLL(str(folder / "libnvrtc.so.13"))
 
@@ -90,7 +90,7 @@ def assemble(folder, ptx, architecture):
     return [match.groupdict() for match in USE.finditer(done.stderr)]
 
 
-# Debian's hipcc compiles with clang 15, which does not know gfx942.
+# Debian's hipcc compiles with clang 15, which does not support gfx942.
 AMD = {"gfx90a": "hipcc", "gfx942": "clang++-19"}
 AMD_USE = re.compile(r"Function Name: (?P<name>\w+).*?VGPRs Spill: (?P<spilled>\d+)", re.DOTALL)
 
@@ -117,7 +117,7 @@ def compile_for_amd(architecture, compiler, options):
         if path.name in ONLY_FOR:
             continue
         command = [compiler, "-x", "hip", f"--offload-arch={architecture}", "--cuda-device-only", "-O3", "-std=c++17", "-S"]
-        # Not `-o /dev/null`: where the compiler runs as root it may replace the device by a file.
+        # Not `-o /dev/null`: run as root, the compiler may replace the device by a file.
         with tempfile.TemporaryDirectory() as folder:
             output = os.path.join(folder, "kernels.s")
             command += ["-include", "hip/hip_runtime.h", "-Rpass-analysis=kernel-resource-usage", "-o", output, str(path)]

@@ -3,8 +3,8 @@
 #
 #   tests/gpu/compile.sh [ARCHITECTURE...]      sm_80, sm_90a and sm_100 by default
 #
-# NVIDIA's compilers are wheels from PyPI, some 500 MB, in a folder of their own under the target folder. AMD's are the packages
-# hipcc (gfx90a) and clang-19 (gfx942), which are used where they are installed.
+# NVIDIA's compilers are wheels from PyPI, about 500 MB, in a separate folder under the target folder. AMD's are the packages
+# hipcc (gfx90a) and clang-19 (gfx942), which are used if they are installed.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

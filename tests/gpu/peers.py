@@ -41,7 +41,7 @@ except ImportError:
 import ten  # noqa: E402
 from compare import OPTIMIZER, Side, agree, median_interval, meet, near  # noqa: E402
 
-# What the sizes are in runs that count, and in runs that only show that everything works.
+# The sizes of real runs, and of runs that only show that everything works.
 SIZES = {
     False: {
         "recurrence": {"batch": 32, "length": 2048, "states": 1024, "chunk": 64},
@@ -56,7 +56,7 @@ SIZES = {
         "task": {"vocabulary": 11, "batch": 2, "length": 16, "seed": 1},
     },
 }
-# The norm of a gradient whose terms are rounded to bf16 somewhere on their way.
+# The tolerance of the gradient norm, for which bf16 rounds intermediate terms.
 TOLERANCES = {"f32": 1e-4, "bf16": 2e-2}
 
 
@@ -228,7 +228,7 @@ def compare(what, ours, options, rounds, device, tolerance):
     if not theirs:
         return None
     form, mine, other = meet(ours, theirs, rounds)
-    # What was compiled for this row would count against the next one's recompilations.
+    # Compiled code of this row would count against the recompilation limit of the next one.
     torch._dynamo.reset()
     return {
         "what": what,

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Checks and measures the CUDA backend on the GPU of the machine that this runs on, and compares it with PyTorch where there is
-# one; prints short tables last, and keeps them in tests/gpu/results, with GPU, driver, compiler and commit.
+# Checks and measures the CUDA backend on the GPU of this machine, and compares it with PyTorch if that is installed; prints
+# short tables at the end, and writes them to tests/gpu/results, with GPU, driver, compiler and commit.
 #
 #   tests/gpu/run.sh                  build here, then check and measure here
-#   tests/gpu/run.sh --build FILE     only build, and leave a stripped program in FILE: what travels to a machine without
-#                                     Rust or network, with this script
+#   tests/gpu/run.sh --build FILE     only build, and write a stripped program to FILE: to be copied with this script to a machine
+#                                     without Rust or network
 #   tests/gpu/run.sh --with FILE      check and measure with that program
 #
-# It needs a driver, libnvrtc and libcublasLt of CUDA 12.4 or later, and nothing from the network. The comparison (peers.py, with
-# tests/peers beside it) is done by ASSAY_PEERS_PYTHON, or by the python3 of PATH; without PyTorch in it, or a CUDA device of
-# PyTorch's, one line says so. PEERS_FLAGS is handed on to peers.py, CHECK_FLAGS to the program (`--tiny`).
+# It needs a driver, libnvrtc and libcublasLt of CUDA 12.4 or later, and no network. The comparison (peers.py, which needs
+# tests/peers) runs with ASSAY_PEERS_PYTHON, or with the python3 of PATH; if that has no PyTorch, or PyTorch has no CUDA device,
+# one line says so. PEERS_FLAGS is passed to peers.py, CHECK_FLAGS to the program (`--tiny`).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -38,7 +38,7 @@ case "${1:-}" in
     ;;
 esac
 
-# A machine without git, or without the history, has the commit from where the program was built.
+# Without git or the history, the commit is that of the build.
 commit=$(git --no-optional-locks rev-parse --short=12 HEAD 2>/dev/null || echo "${ASSAY_COMMIT:-unknown}")
 results="${OUT:-tests/gpu}/results"
 read -ra check_flags <<<"${CHECK_FLAGS:-}"

@@ -66,7 +66,7 @@ def compare(content, reference):
             raise ValueError(f"{case}: logits of shape {found.shape}, not {expected.shape}")
         difference = numpy.abs(found.astype(numpy.float64) - expected)
         if difference.ndim == 3:
-            # The logits of a language model mean nothing where a sequence is padded.
+            # The logits of a language model at padded positions are meaningless.
             inside = numpy.arange(difference.shape[1])[None, :] < lengths[:, None]
             difference = difference[inside]
         if not numpy.all(numpy.isfinite(difference)):
@@ -82,7 +82,7 @@ def main(arguments):
     failures = 0
     for path, reference in zip(arguments[::2], arguments[1::2]):
         try:
-            # By content, not by path: in the store a file has no extension that would tell its format.
+            # By content, not by path: in the store a file has no extension from which to infer its format.
             with open(path, "rb") as file:
                 content = file.read()
             check_file(content)

@@ -34,13 +34,14 @@ SIZES = {
     "M": {"dim": 384, "states": 128, "layers": 6, "cells": 2, "vocabulary": 8192, "heads": 6},
 }
 FORMS = {"ten": ["toeplitz", "fft", "loop", "serial"], "pulse": ["chunks", "folded"], "transformer": ["sdpa"]}
-# Compiling unrolls these loops into graphs that take the compiler many minutes (and at XS were slower than in eager mode).
+# Compiling unrolls these loops into graphs for which the compiler needs many minutes (and at XS they were slower than in eager mode).
 EAGER_ONLY = {"loop", "serial"}
-# Formulations that have this share of the quickest one's rate, in a short look, meet us: such a look errs by some percent.
+# Formulations with at least this fraction of the fastest one's rate in a short measurement are compared, since that has an
+# error of some percent.
 NEAR = 0.85
-# A block takes about so long, in seconds, and holds a step at least.
+# The approximate duration of a block in seconds; it contains at least one step.
 BLOCK = 0.4
-# Between the blocks the threads of the side that is done go to sleep.
+# Between the blocks, the threads of the idle side go to sleep.
 PAUSE = 0.03
 
 
@@ -61,7 +62,7 @@ class Side:
     def __init__(self, name, command, setup, threads):
         self.name = name
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-        # Compilers talk much; what they say matters only if the process fails.
+        # Compilers print much; their output matters only if the process fails.
         self.errors = tempfile.TemporaryFile("w+")
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.errors}
         self.process = subprocess.Popen(command, env=environment, text=True, **pipes)

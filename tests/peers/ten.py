@@ -45,10 +45,10 @@ class Ten(Net):
         cells = self.model["cells"]
         weight = self.p(f"{name}.in.weight").flatten(0, 1)
         beta = F.linear(x, weight) * self.p(f"{name}.log_gamma").flatten().exp()
-        # The recurrence is computed in f32, whatever the products are.
+        # The recurrence is computed in f32, for every type of the products.
         with torch.autocast(beta.device.type, enabled=False):
             re, im = self.states(beta.float(), self.p(f"{name}.nu").flatten(), self.p(f"{name}.phase").flatten())
-        # W_out is [c, D, 2 K], real parts first: as [D, 2 c K] it meets all real parts, then all imaginary ones.
+        # W_out is [c, D, 2 K], real parts first: as [D, 2 c K] it is multiplied with all real parts, then with all imaginary ones.
         out = self.p(f"{name}.out.weight").unflatten(2, (2, -1)).permute(1, 2, 0, 3).flatten(1)
         y = F.linear(torch.cat([re, im], dim=2), out / cells)
         return y + x * self.p(f"{name}.skip").mean(0)
@@ -88,7 +88,7 @@ class Ten(Net):
 
     def toeplitz(self, chunks, powers):
         batch, count, length, width = chunks.shape
-        # Row t of the matrix is the powers in falling order up to its diagonal: one row, skewed by one a line.
+        # Row t of the matrix contains the powers in descending order up to its diagonal: one row, shifted by one per row.
         row = torch.cat([torch.stack([p[:-1] for p in powers]), powers[0].new_zeros(2, length, width)], 1)
         row = row.permute(0, 2, 1).flip(2).roll(1, 2)  # a^0, zeros, a^(C-1) .. a^1
         skewed = row[:, :, None].expand(-1, -1, length, -1).flatten(2)[:, :, : length * (2 * length - 1)]

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 
-# Before anything that starts threads: they take their mode from the thread that starts them.
+# Before any threads are started: they inherit the mode from the thread that starts them.
 import torch
 
 torch.set_flush_denormal(True)
@@ -29,7 +29,7 @@ class Training:
         self.device, self.narrow = setup.get("device", "cpu"), setup.get("precision") == "bf16"
         model = FAMILIES[setup["family"]].build(load_file(setup["parameters"]), setup["model"], setup["form"])
         self.model = model.to(self.device)
-        # `compile` is whether to, or the mode to do it in.
+        # `compile` is a boolean, or the mode.
         how = setup["compile"] if isinstance(setup["compile"], str) else None
         self.call = torch.compile(self.model, dynamic=False, mode=how) if setup["compile"] else self.model
         optimizer = setup["optimizer"]
@@ -37,7 +37,7 @@ class Training:
         groups = self.model.groups(optimizer["weight_decay"])
         self.optimizer = torch.optim.AdamW(groups, lr=optimizer["lr"], betas=tuple(optimizer["betas"]), fused=True)
         self.tokens = torch.tensor(setup["tokens"], dtype=torch.long, device=self.device)
-        # The target is the next token; the last has none.
+        # The target is the next token; the last token has none.
         self.targets = torch.full_like(self.tokens, -100)
         self.targets[:, :-1] = self.tokens[:, 1:]
 

@@ -1,4 +1,4 @@
-//! A Slurm cluster of two nodes on this machine, with its own configuration and daemons, which end with the test.
+//! A Slurm cluster of two nodes on this machine, with separate configuration and daemons that end with the test.
 
 use std::fs;
 use std::net::TcpListener;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take: far more than any machine needs.
+/// The time limit of every wait: far more than any machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// The cluster.
@@ -15,7 +15,7 @@ pub struct Cluster {
     daemons: Vec<Child>,
 }
 
-/// Waits for something to become true.
+/// Waits until a condition is true.
 #[track_caller]
 pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -50,7 +50,7 @@ fn install() {
     }
 }
 
-/// A port that nothing listens on now.
+/// An unused port.
 fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
@@ -77,7 +77,7 @@ fn configuration(folder: &Path, host: &str) -> String {
 }
 
 impl Cluster {
-    /// Installs what is missing, and starts the daemons.
+    /// Installs missing packages, and starts the daemons.
     pub fn start() -> Cluster {
         install();
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -86,7 +86,7 @@ impl Cluster {
         for name in ["state", "spool-n1", "spool-n2", "jobs"] {
             fs::create_dir_all(place.join(name)).expect("a folder");
         }
-        // Devices that are none: Slurm only counts them, and names them in the environment of a job.
+        // Fake devices: Slurm only counts them, and sets them in the environment of a job.
         for number in 0..2 {
             run("mknod", &[&place.join(format!("gpu{number}")).display().to_string(), "c", "1", "3"]);
         }
@@ -131,13 +131,13 @@ impl Cluster {
         Command::new(program).args(args).env("SLURM_CONF", self.conf()).output().expect("Slurm's command starts")
     }
 
-    /// The ids of the jobs that are in the queue.
+    /// The ids of the jobs in the queue.
     pub fn jobs(&self) -> Vec<String> {
         let queue = self.output("squeue", &["--noheader", "--format=%i"]);
         String::from_utf8_lossy(&queue.stdout).split_whitespace().map(str::to_owned).collect()
     }
 
-    /// What the daemons and the jobs wrote, for a failed test.
+    /// The output of the daemons and the jobs, for a failed test.
     fn logs(&self) -> String {
         let mut text = String::new();
         for folder in [self.folder.path().to_owned(), self.shared()] {

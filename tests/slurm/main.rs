@@ -1,7 +1,7 @@
-//! Slurm for real: two nodes on this machine, and a server that submits pilots to them.
+//! A real Slurm: two nodes on this machine, and a server that submits pilots to them.
 //!
-//! The packages are installed if they are missing, which needs root. Nothing depends on how fast the machine is: tasks wait for each other
-//! where they have to run at the same time, and for the end of their attempt where that is to come.
+//! The packages are installed if they are missing, which requires root. No test depends on the speed of the machine: tasks wait for each
+//! other if they must run at the same time, and for the end of their attempt if that is part of the test.
 
 mod cluster;
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use cluster::{Cluster, wait_for};
 
-/// A server with its own store. It ends with the test.
+/// A server with a separate store, which ends with the test.
 struct Server<'a> {
     cluster: &'a Cluster,
     home: tempfile::TempDir,
@@ -23,13 +23,13 @@ struct Server<'a> {
     url: String,
 }
 
-/// `assay ARGS` with its own store on the login node of a cluster.
+/// `assay ARGS` with a separate store on the login node of a cluster.
 fn command(cluster: &Cluster, home: &Path, args: &[&str]) -> Command {
     let mut command = assay();
-    // What follows `--` belongs to the cluster.
+    // Arguments after `--` belong to the cluster.
     command.arg("--home").arg(home.join("store")).args(args);
     command.env("SLURM_CONF", cluster.conf()).env("ASSAY_MACHINE", home.join("machine"));
-    // Slurm writes the output of a job into the folder in which it was submitted.
+    // Slurm writes the output of a job to the folder in which it was submitted.
     command.current_dir(cluster.shared());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -117,7 +117,7 @@ fn write_sweep(folder: &Path) -> std::path::PathBuf {
     write(folder, "sweep.yaml", flow)
 }
 
-/// A program that never ends in its first attempt, and continues from what that left in the next one.
+/// A program that never ends in its first attempt, and continues from that attempt's state in the next one.
 fn write_resumed(folder: &Path) -> std::path::PathBuf {
     let script = "if [ -f \"$ASSAY_RESUME/begun\" ]; then echo continued > \"$ASSAY_OUTPUTS/said.txt\"; exit 0; fi\n\
                   mkdir -p \"$ASSAY_RESUME\"; touch \"$ASSAY_RESUME/begun\"; echo the first attempt waits\n\
@@ -140,7 +140,7 @@ fn write_training(folder: &Path) -> std::path::PathBuf {
     write(folder, "training.yaml", flow)
 }
 
-/// `assay run --on slurm`: a sweep over two pilots, after which nothing is left on the cluster.
+/// `assay run --on slurm`: a sweep over two pilots, after which no jobs are left on the cluster.
 fn run_a_sweep_over_two_pilots(cluster: &Cluster) {
     let home = tempfile::tempdir().expect("a temporary folder");
     let flow = write_sweep(home.path());
@@ -164,7 +164,7 @@ fn run_a_sweep_over_two_pilots(cluster: &Cluster) {
     wait_for("the queue to be empty", || cluster.jobs().is_empty().then_some(()));
 }
 
-/// Somebody cancels a pilot in the middle of a training: the next pilot continues from the checkpoint.
+/// A pilot is cancelled in the middle of a training: the next pilot resumes from the checkpoint.
 fn cancel_a_pilot_during_training(cluster: &Cluster) {
     let server = Server::start(cluster);
     server.allocate(&["--max", "1", "--", "--time=30"]);
@@ -185,7 +185,7 @@ fn cancel_a_pilot_during_training(cluster: &Cluster) {
     server.stop_pilots();
 }
 
-/// A pilot reaches its time limit: it hands its task back before, and the next pilot continues.
+/// A pilot reaches its time limit: it drains before that, and the next pilot resumes.
 fn reach_a_time_limit(cluster: &Cluster) {
     let server = Server::start(cluster);
     // Slurm may send the signal up to a minute early: after half a minute at the earliest.

@@ -1,4 +1,4 @@
-//! What the tests that look at the whole share: where the repository and the built binary are.
+//! Helpers for tests of the whole repository: the paths of the repository and of the built binary.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
-/// The folder of the binaries that were built beside this test: `target/release` or `target/debug`.
+/// The folder of the binaries that were built with this test: `target/release` or `target/debug`.
 ///
 /// # Panics
 /// If the test does not run from a cargo target folder.
@@ -20,7 +20,7 @@ pub fn bin_dir() -> PathBuf {
     deps.parent().expect("target/PROFILE/deps has a parent").to_path_buf()
 }
 
-/// The built `assay`, with a clean environment as far as it matters.
+/// The built `assay`, with a clean environment as far as it is relevant.
 ///
 /// # Panics
 /// If it was not built: `tests/run` builds it first.

@@ -1,4 +1,4 @@
-//! The documents match the tree: every crate is on the map; files, types and messages that they name exist.
+//! The documents match the repository: every crate is in the map; files, types and messages that they name exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -59,7 +59,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Whether a source holds a name as a whole word.
+/// Whether a source contains a name as a whole word.
 fn has_word(source: &str, name: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     source.split(|c| !part(c)).any(|word| word == name)
@@ -98,7 +98,7 @@ fn every_message_of_the_troubleshooting_page_exists() {
     let sources: String = sources.filter(|file| !own(file)).map(|file| read(&file.display().to_string())).collect();
     let page = read("docs/src/troubleshooting.md");
     let headings = page.lines().filter_map(|line| line.strip_prefix("### "));
-    // `..` stands for what differs from case to case.
+    // `..` represents the variable part of a message.
     let fragments = headings.flat_map(quoted).flat_map(|message| message.split("..")).map(str::trim);
     let fragments: Vec<&str> = fragments.filter(|fragment| !fragment.is_empty()).collect();
     assert!(fragments.len() > 10, "the check finds only these messages: {fragments:?}");

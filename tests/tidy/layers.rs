@@ -10,19 +10,19 @@ use serde_json::Value;
 /// The layers, from left to right.
 const LAYERS: [&str; 7] = ["backends", "workflows", "plugins", "orchestrator", "storage", "web", "tests"];
 
-/// Only these crates may use what is behind a wall: a dependency, and the crates that own it.
+/// Dependencies with restricted use, and the crates that may use them.
 const WALLS: &[(&str, &[&str])] = &[
-    // Only storage knows SQL. Only metrics knows polars, and only the readers of datasets use its parts.
-    ("sea-orm", &["assay-schema", "assay-store"]),
+    // Only storage uses SQL. Only metrics uses polars, and only the readers of datasets use its parts.
+    ("sea-orm", &["assay-import", "assay-schema", "assay-store"]),
     ("sea-orm-migration", &["assay-schema", "assay-store"]),
     ("polars", &["assay-metrics"]),
     ("polars-arrow", &["assay-data"]),
     ("polars-error", &["assay-data"]),
     ("polars-parquet", &["assay-data"]),
-    // Only the CUDA backend knows CUDA.
+    // Only the CUDA backend uses CUDA.
     ("cudarc", &["assay-cuda"]),
     ("tract-onnx", &["assay-steps"]),
-    // Only the PyTorch backend knows libtorch, and only its executor is linked with it.
+    // Only the PyTorch backend uses libtorch, and only its executor is linked with it.
     ("tch", &["assay-torch"]),
     ("assay-torch", &["assay-executor-torch"]),
     // Only its own executor is built with candle.
@@ -32,7 +32,7 @@ const WALLS: &[(&str, &[&str])] = &[
     // Only the process of a plugin runs WebAssembly.
     ("wasmtime", &["assay-wasm"]),
     ("axum", &["assay-ui"]),
-    // Only plugins/native names the concrete backends, besides the suite that tests them.
+    // Only plugins/native and the conformance suite name the concrete backends.
     ("assay-cpu", &["assay-native", "assay-conformance", "assay-models", "assay-steps"]),
     ("assay-cuda", &["assay-gpu-check", "assay-native"]),
     ("assay-rocm", &["assay-executor-rocm"]),
@@ -42,7 +42,7 @@ const WALLS: &[(&str, &[&str])] = &[
 struct Package {
     layer: usize,
     folder: String,
-    /// Name, and whether it is for tests only.
+    /// The name, and whether it is only for tests.
     dependencies: Vec<(String, bool)>,
 }
 
@@ -95,7 +95,7 @@ fn what_is_behind_a_wall_is_used_by_its_owners_only() {
     let packages = packages();
     for (dependency, owners) in WALLS {
         for (name, package) in &packages {
-            // Numbers are tested against the oracle below the walls too.
+            // Tests may use the oracle everywhere.
             let for_tests = |dev: bool| dev && (dependency.starts_with("assay-") || package.folder == "tests");
             let used = package.dependencies.iter().any(|(used, dev)| used == dependency && !for_tests(*dev));
             let allowed = owners.contains(&name.as_str());

@@ -1,5 +1,4 @@
-//! The shape of the repository as tests: the layers, imports without cycles, the sizes, the names, the words that must and must not be
-//! there.
+//! Tests of the repository's structure: layers, acyclic imports, sizes, names, and required and forbidden words.
 
 mod documents;
 mod layers;

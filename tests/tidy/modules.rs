@@ -1,4 +1,4 @@
-//! Modules of these crates depend on each other in one direction only: no import cycle between files, none between folders.
+//! Modules of these crates depend on each other in one direction only: there is no import cycle between files or folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 /// The crates that are checked.
 const ACYCLIC: [&str; 2] = ["backends/cpu", "backends/reference"];
 
-/// Which module uses which others, by their paths inside the crate.
+/// The modules that each module uses, by their paths inside the crate.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// The source files of a crate by module path, without those of tests. `lib.rs` and `mod.rs` are left out.
+/// The source files of a crate by module path, without those of tests. `lib.rs` and `mod.rs` are excluded.
 fn module_sources(krate: &str) -> BTreeMap<String, String> {
     let mut sources = BTreeMap::new();
     for path in files() {
@@ -29,8 +29,8 @@ fn module_sources(krate: &str) -> BTreeMap<String, String> {
     sources
 }
 
-/// The paths inside the crate that the source of a module names, one for each item of a list in braces. The module `tests` does not
-/// count.
+/// The paths inside the crate that the source of a module names, one for each item of a list in braces. The module `tests` is
+/// ignored.
 fn crate_paths(name: &str, source: &str) -> Vec<String> {
     let tokens: TokenStream = source.parse().unwrap_or_else(|error| panic!("{name}: {error}"));
     let mut paths = Vec::new();
@@ -38,7 +38,7 @@ fn crate_paths(name: &str, source: &str) -> Vec<String> {
     paths
 }
 
-/// Adds the paths in the code of `module` that begin with `crate`, `super` or `self`.
+/// Adds the paths in the code of `module` that start with `crate`, `super` or `self`.
 fn collect_paths(module: &[String], tokens: TokenStream, paths: &mut Vec<String>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut at = 0;
@@ -70,13 +70,13 @@ fn collect_paths(module: &[String], tokens: TokenStream, paths: &mut Vec<String>
     }
 }
 
-/// Whether `::` stands at a place.
+/// Whether the token at this index starts `::`.
 fn is_separator(tokens: &[TokenTree], at: usize) -> bool {
     let colon = |at: usize| matches!(tokens.get(at), Some(TokenTree::Punct(mark)) if mark.as_char() == ':');
     colon(at) && colon(at + 1)
 }
 
-/// Adds the paths of a tree, `a::{b, c::{d, e}}`, whose beginning is `prefix`.
+/// Adds the paths of a tree, `a::{b, c::{d, e}}`, with the prefix `prefix`.
 fn collect_tree(mut prefix: Vec<String>, tokens: &[TokenTree], paths: &mut Vec<String>) {
     let mut at = 0;
     loop {
@@ -101,7 +101,7 @@ fn collect_tree(mut prefix: Vec<String>, tokens: &[TokenTree], paths: &mut Vec<S
 
 fn imports(sources: &BTreeMap<String, String>) -> Graph {
     let module_of = |path: &str| {
-        // The longest beginning of the path that is a module.
+        // The longest prefix of the path that is a module.
         let ends = path.match_indices("::").map(|(at, _)| at).chain([path.len()]);
         ends.filter_map(|end| sources.get_key_value(&path[..end])).last().map(|(module, _)| module.clone())
     };
@@ -111,7 +111,7 @@ fn imports(sources: &BTreeMap<String, String>) -> Graph {
     sources.iter().map(|(name, source)| (name.clone(), uses(name, source))).collect()
 }
 
-/// What is left of a graph after nodes that use nothing are removed again and again: the cycles, and what leads to them.
+/// The rest of a graph after repeatedly removing nodes that use nothing: the cycles, and their predecessors.
 fn cyclic_part(mut graph: Graph) -> Graph {
     loop {
         let done: BTreeSet<String> =
@@ -124,7 +124,7 @@ fn cyclic_part(mut graph: Graph) -> Graph {
     }
 }
 
-/// The graph of folders; a file beside `lib.rs` is a folder of its own.
+/// The graph of folders; a file next to `lib.rs` counts as a folder.
 fn between_folders(graph: &Graph) -> Graph {
     let folder = |name: &str| name.split("::").next().unwrap_or_default().to_owned();
     let mut folders = Graph::new();
@@ -177,7 +177,7 @@ fn the_check_of_cycles_checks() {
     assert_eq!(graph["a"], ["b::c", "b::d"].map(String::from).into());
     assert_eq!(graph["b::c"], ["b::d"].map(String::from).into());
     assert!(cyclic_part(graph.clone()).is_empty() && cyclic_part(between_folders(&graph)).is_empty());
-    // A cycle of folders that is none of files.
+    // A cycle of folders but not of files.
     let folders = [
         good[0].clone(),
         good[1].clone(),

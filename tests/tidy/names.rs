@@ -1,4 +1,4 @@
-//! Names: a public type name stands for few things, and retired words do not come back.
+//! A public type name is used in few crates, and retired words do not come back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,11 +7,11 @@ use assay_tests::files;
 
 use crate::sources::{all_must, sources};
 
-/// No public type name is used in more crates.
+/// The maximum number of crates that use the same public type name.
 const CRATES: usize = 2;
 
-/// Words that were replaced by a standard term: the folder in which they may not come back (all if it is empty), the word or phrase,
-/// and the reason with the term that is used now. To retire a word, replace all its uses and add a line.
+/// Words that were replaced by a standard term: the folder in which they are retired (everywhere if it is empty), the word or
+/// phrase, and the reason with the current term. To retire a word, replace all its uses and add a line.
 const RETIRED: &[(&str, &str, &str)] = &[
     ("", "HostEvent", "one event type goes from executor to store: `AttemptEvent` in `plugins/protocol`"),
     ("", "told_apart", "the JSON field is `distinguishable`, the standard term of statistics"),
@@ -43,7 +43,7 @@ fn public_types(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The public type names that stand in more than [`CRATES`] crates, each with its crates. Takes the crate and the text of each source.
+/// The public type names that occur in more than [`CRATES`] crates, each with its crates. Takes the crate and the text of each source.
 fn crowded_names<'a>(sources: impl Iterator<Item = (&'a Path, &'a str)>) -> Vec<String> {
     let mut crates: BTreeMap<&str, BTreeSet<&Path>> = BTreeMap::new();
     for (folder, text) in sources {
@@ -68,7 +68,7 @@ fn lines_with(text: &str, word: &str) -> Vec<usize> {
     text.lines().enumerate().filter(|(_, line)| whole(line)).map(|(at, _)| at + 1).collect()
 }
 
-/// Where retired words stand, as `path:line: word: reason`.
+/// The uses of retired words, as `path:line: word: reason`.
 fn retired_uses(path: &Path, text: &str) -> Vec<String> {
     let here = RETIRED.iter().filter(|(folder, ..)| path.starts_with(folder));
     here.flat_map(|(_, word, reason)| {
@@ -90,7 +90,7 @@ fn a_public_type_name_stands_in_at_most_two_crates() {
 #[test]
 fn retired_words_do_not_come_back() {
     let wrong = sources(&["rs", "md", "html", "js", "py", "sh", "snap"]).into_iter().flat_map(|(path, text)| {
-        // The list itself, and what the project was like before.
+        // The list itself, and the history.
         let exempt = path.ends_with("tidy/names.rs") || path.ends_with("CHANGELOG.md");
         if exempt { Vec::new() } else { retired_uses(&path, &text) }
     });

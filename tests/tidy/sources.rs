@@ -1,12 +1,12 @@
-//! Sources: their first lines, their sizes, and words that have no place in them.
+//! Sources: their first lines, their sizes, and forbidden words.
 
 use std::path::{Path, PathBuf};
 
 use assay_tests::{files, root};
 
-/// No source file is longer.
+/// The maximum number of lines of a source file.
 const FILE: usize = 600;
-/// No function is longer.
+/// The maximum number of lines of a function.
 const FUNCTION: usize = 99;
 
 pub fn sources(endings: &[&str]) -> Vec<(PathBuf, String)> {
@@ -29,7 +29,7 @@ fn every_source_says_first_what_it_is_for() {
     let rust = sources(&["rs"]).into_iter().filter(|(_, text)| !text.starts_with("//! "));
     let others = sources(&["js", "css", "html", "py", "sh", "yaml", "yml"]).into_iter().filter(|(path, text)| {
         let start: String = text.lines().take(3).collect::<Vec<_>>().join("\n");
-        // A bad workflow file is a test's input: what it is for stands in its name.
+        // A bad workflow file is a test's input: its name states its purpose.
         !is_input(path) && !["//", "/*", "<!--", "{#", "#", "\"\"\""].iter().any(|mark| start.contains(mark))
     });
     let wrong = rust.chain(others).map(|(path, _)| path.display().to_string()).collect();
@@ -60,8 +60,8 @@ fn no_function_is_too_long() {
     all_must(&format!("longer than {FUNCTION} lines"), long.collect());
 }
 
-/// The functions of a formatted source: line, head and length. A function ends at the first closing brace that is
-/// indented as its head is, which is how rustfmt writes it.
+/// The functions of a formatted source: line, declaration and length. A function ends at the first closing brace with
+/// the indentation of its declaration, as rustfmt formats it.
 fn functions(text: &str) -> Vec<(usize, String, usize)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -85,7 +85,7 @@ fn functions(text: &str) -> Vec<(usize, String, usize)> {
 
 #[test]
 fn unfinished_work_is_not_committed() {
-    // Assembled here, so that this file does not find itself.
+    // Assembled here, so that this file does not contain the words.
     let words = ["todo!", "unimplemented!", "dbg!", "#[ignore", "allow(dead_code", "allow(unused"].map(String::from);
     let words: Vec<String> = words.into_iter().chain([["TO", "DO"].concat(), ["FIX", "ME"].concat()]).collect();
     let wrong = sources(&["rs", "js", "py", "sh", "html", "css"]).into_iter().flat_map(|(path, text)| {

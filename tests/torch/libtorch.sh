@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Puts a libtorch for the processor together from three wheels on PyPI, and prints its folder: what `LIBTORCH` should be.
+# Assembles a libtorch for the processor from three wheels on PyPI, and prints its folder: the value for `LIBTORCH`.
 #
 #   LIBTORCH=$(tests/torch/libtorch.sh)              into ~/.cache/assay/libtorch-VERSION
 #   LIBTORCH=$(tests/torch/libtorch.sh FOLDER)       into FOLDER
 #
-# PyPI has PyTorch for Linux with CUDA alone, in gigabytes. Of its parts the processor needs include/, libtorch_cpu, libc10
-# and libgomp, and two small CUDA libraries that libtorch_cpu is linked with, though nothing of them is called: 500 MB. The
-# linker also asks for a libtorch, which is empty here. It takes python3 with pip, and a C compiler.
+# PyPI only has PyTorch for Linux with CUDA, which is several gigabytes. The processor needs its include/, libtorch_cpu, libc10 and libgomp,
+# and two small CUDA libraries with which libtorch_cpu is linked, although none of their functions is called: 500 MB. The linker also needs
+# a libtorch, which is empty here. The script needs python3 with pip, and a C compiler.
 set -euo pipefail
 
 version=2.13.0
@@ -47,7 +47,7 @@ for wheel in sorted((work / "wheels").glob("*.whl")):
 EOF
 
 lib="$work/libtorch/lib"
-# What is empty would be left out of the linking if the linker could tell: it depends on the two that are not.
+# The linker must not omit the empty library: it depends on the two that are not empty.
 "${CC:-cc}" -shared -o "$lib/libtorch.so" -x c /dev/null -Wl,--no-as-needed -L"$lib" -ltorch_cpu -lc10 \
     -Wl,-rpath,'$ORIGIN' -Wl,--allow-shlib-undefined >&2
 echo "$version+cpu" > "$work/libtorch/build-version"

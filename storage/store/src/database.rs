@@ -15,6 +15,7 @@ use sea_orm::{
 };
 use sea_orm_migration::{MigratorTrait, seaql_migrations};
 use tempfile::TempDir;
+use tokio::sync::OnceCell;
 
 use crate::error::{NOT_A_STORE, StoreErrorKind};
 use crate::{StoreError, session::Gate};
@@ -30,6 +31,10 @@ const READERS: u32 = 4;
 pub(crate) struct Database {
     writer: Option<DatabaseConnection>,
     reader: DatabaseConnection,
+    /// The file that is read.
+    path: PathBuf,
+    /// One connection, opened when it is first needed: it counts the changes that others made.
+    watcher: OnceCell<DatabaseConnection>,
     /// The folder of the copy that is read, if there is one; removed with it.
     _copy: Option<TempDir>,
 }
@@ -46,7 +51,13 @@ impl Database {
         Migrator::up(&writer, None)
             .await
             .map_err(StoreError::database(format!("bring `{}` up to date", path.display())))?;
-        Ok(Database { reader: open_reader(path).await?, writer: Some(writer), _copy: None })
+        Ok(Database {
+            reader: open_reader(path).await?,
+            writer: Some(writer),
+            path: path.to_owned(),
+            watcher: OnceCell::new(),
+            _copy: None,
+        })
     }
 
     /// Opens an existing database for reading only. Its folder need not be writable: SQLite needs to write next to a
@@ -63,18 +74,29 @@ impl Database {
         let copy = copy_of(path)?;
         let inside = copy.path().join(NAME);
         let database = Database::from_reader(path, open_reader(&inside).await).await?;
-        Ok(Database { _copy: Some(copy), ..database })
+        Ok(Database { _copy: Some(copy), path: inside, ..database })
     }
 
     async fn from_reader(path: &Path, reader: Result<DatabaseConnection, StoreError>) -> Result<Database, StoreError> {
         let reader = reader?;
         check_schema(&reader, path, false).await?;
-        Ok(Database { reader, writer: None, _copy: None })
+        Ok(Database { reader, writer: None, path: path.to_owned(), watcher: OnceCell::new(), _copy: None })
     }
 
     /// For queries.
     pub(crate) fn reader(&self) -> &DatabaseConnection {
         &self.reader
+    }
+
+    /// A number that differs whenever any other connection, of this process or of another one, has changed the database since.
+    pub(crate) async fn data_version(&self) -> Result<i64, StoreError> {
+        let open = || open_connection(&self.path, 1, |options| options.pragma("query_only", "ON"));
+        let failed = || StoreError::database("look for changes of the database");
+        let watcher = self.watcher.get_or_try_init(open).await.map_err(failed())?;
+        let query = Statement::from_string(DbBackend::Sqlite, "pragma data_version");
+        let row = watcher.query_one_raw(query).await.map_err(failed())?;
+        let version = row.map(|row| row.try_get_by_index(0)).transpose().map_err(failed())?;
+        Ok(version.unwrap_or(0))
     }
 
     /// A consistent view over several queries.
@@ -98,6 +120,9 @@ impl Database {
     pub(crate) async fn close_connections(&self) {
         // The writer is closed last: it merges the write-ahead log into the database. No data are lost if that fails.
         let _ = self.reader.close_by_ref().await;
+        if let Some(watcher) = self.watcher.get() {
+            let _ = watcher.close_by_ref().await;
+        }
         if let Some(writer) = &self.writer {
             let _ = writer.close_by_ref().await;
         }

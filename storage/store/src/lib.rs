@@ -34,6 +34,7 @@ mod collect;
 mod database;
 mod error;
 mod failure_point;
+mod filter;
 mod folders;
 mod lab;
 mod layout;
@@ -61,6 +62,7 @@ pub use artifacts::content_of;
 pub use assay_core::{Epoch, RunId, TaskIx};
 pub use assay_server::{Content, RunStateName, TaskStateName};
 pub use error::{StoreError, StoreErrorKind};
+pub use filter::{FilterError, RunFilter, quote_filter_value};
 pub use query::{
     ArtifactView, AttemptRef, AttemptView, Audit, FailureView, Fault, Garbage, GarbageFile, JournalView, LogView,
     OutputView, PointView, Recovered, Removed, RunArtifact, RunSummary, RunView, Series, SeriesView, TaskKey, TaskView,

@@ -33,7 +33,7 @@ pub struct RunSummary {
     pub note: String,
     /// The commit of the repository that contains its workflow file, if there is one.
     pub git: Option<GitState>,
-    /// When it began.
+    /// When it started.
     pub created_at: u64,
     /// When it ended; `None` while it is in progress.
     pub ended_at: Option<u64>,

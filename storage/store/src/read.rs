@@ -7,13 +7,18 @@ use assay_protocol::FailureClass;
 use assay_schema::{attempt, journal, log, run, task};
 use assay_server::{GitState, RunStateName, TaskStateName};
 use sea_orm::sea_query::Expr;
-use sea_orm::{ColumnTrait, ConnectionTrait, DbErr, EntityTrait, ExprTrait, QueryFilter, QueryOrder, QuerySelect};
+use sea_orm::{
+    ColumnTrait, ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, EntityTrait, ExprTrait, QueryFilter,
+    QueryOrder, QuerySelect, Statement,
+};
 
+use crate::filter::Present;
 use crate::recover::{GONE, UNFINISHED, unfinished_detail};
 use crate::session::{is_alive, process_of};
 use crate::tracking::is_tracked;
 use crate::{
-    AttemptView, FailureView, JournalView, LogView, RunSummary, RunView, Store, StoreError, TaskKey, TaskView, rows,
+    AttemptView, FailureView, JournalView, LogView, RunFilter, RunSummary, RunView, Store, StoreError, TaskKey,
+    TaskView, rows,
 };
 
 impl Store {
@@ -22,8 +27,20 @@ impl Store {
     /// # Errors
     /// If the store cannot be read.
     pub async fn runs(&self, limit: u64, offset: u64) -> Result<Vec<RunSummary>, StoreError> {
+        self.find_runs(&RunFilter::default(), limit, offset).await
+    }
+
+    /// The runs that match a filter, newest first.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn find_runs(&self, filter: &RunFilter, limit: u64, offset: u64) -> Result<Vec<RunSummary>, StoreError> {
         let tx = self.database.snapshot().await?;
-        let page = run::Entity::find().order_by_desc(run::Column::Id).limit(limit).offset(offset);
+        let page = run::Entity::find().order_by_desc(run::Column::Id);
+        let page = match filter.is_empty() {
+            true => page.limit(limit).offset(offset),
+            false => page.filter(run::Column::Id.is_in(self.matching_runs(&tx, filter, limit, offset).await?)),
+        };
         let found = page.all(&tx).await.map_err(query_error)?;
         let mut counts = state_counts(&tx, found.iter().map(|run| run.id).collect()).await?;
         let mut runs = Vec::with_capacity(found.len());
@@ -32,6 +49,46 @@ impl Store {
             runs.push(run_summary(&run, counts.remove(&run.id).unwrap_or_default(), dead)?);
         }
         Ok(runs)
+    }
+
+    /// The numbers of the runs that match a filter with conditions.
+    async fn matching_runs(
+        &self,
+        tx: &DatabaseTransaction,
+        filter: &RunFilter,
+        limit: u64,
+        offset: u64,
+    ) -> Result<Vec<i64>, StoreError> {
+        let mut dead = Vec::new();
+        if filter.asks_for_states() {
+            let running = run::Entity::find().filter(run::Column::State.eq(RunStateName::Running.name()));
+            for row in running.all(tx).await.map_err(query_error)? {
+                if self.is_dead_row(&row).await? {
+                    dead.push(row.id);
+                }
+            }
+        }
+        let sql = filter.select(&Present { dead: &dead, now: rows::to_signed(rows::now_millis()) }, limit, offset);
+        let statement = Statement::from_sql_and_values(DbBackend::Sqlite, sql.text, sql.values);
+        let found = tx.query_all_raw(statement).await.map_err(query_error)?;
+        found.iter().map(|row| row.try_get_by_index(0)).collect::<Result<_, _>>().map_err(query_error)
+    }
+
+    /// The parameters of these runs, after overrides.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn run_params(&self, runs: &[RunId]) -> Result<BTreeMap<i64, serde_json::Value>, StoreError> {
+        let found: Vec<(i64, serde_json::Value)> = run::Entity::find()
+            .select_only()
+            .column(run::Column::Id)
+            .column(run::Column::Params)
+            .filter(run::Column::Id.is_in(runs.iter().map(|run| run.0)))
+            .into_tuple()
+            .all(self.database.reader())
+            .await
+            .map_err(query_error)?;
+        Ok(found.into_iter().collect())
     }
 
     /// A run.

@@ -1,4 +1,4 @@
-//! `assay export`, read by the tools that it is for, and the store's own Parquet files, read in place.
+//! `assay export`, read by the intended tools, and the store's own Parquet files, read in place.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{clients_python, script, succeed};
 use crate::support::Home;
 
-/// A run of a program with two replicates of two cells, and what it reported.
+/// A run of a program with two replicates of two cells, and its reported values.
 fn finished_run() -> (Home, Value) {
     let home = Home::new();
     let example = assay_tests::root().join("docs/src/examples/command.yaml").display().to_string();
@@ -21,7 +21,7 @@ fn finished_run() -> (Home, Value) {
     (home, json!(expected))
 }
 
-/// Exports run 1 and checks it with the script, which knows what the run reported.
+/// Exports run 1 and checks it with the script, which knows the reported values.
 fn check_export(format: &str) {
     let (home, expected) = finished_run();
     let folder = home.store().with_file_name("exported");

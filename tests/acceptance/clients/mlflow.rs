@@ -1,4 +1,4 @@
-//! Unmodified clients of MLflow, of the present version and of the oldest that is supported, and a server.
+//! A server and unmodified MLflow clients of the current version and of the oldest supported one.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

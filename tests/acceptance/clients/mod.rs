@@ -1,7 +1,8 @@
-//! Clients of other tools, unmodified, from their packages: the package `clients/python`, MLflow, TensorBoard, readers of Parquet.
+//! Unmodified clients of other tools, from their packages: the package `clients/python`, MLflow, TensorBoard, Parquet readers.
 
 mod environment;
 mod export;
+mod import;
 mod mlflow;
 mod package;
 
@@ -9,12 +10,12 @@ use std::process::{Command, Output};
 
 use assay_tests::root;
 
-/// A Python that `tests/run` installed.
+/// A Python interpreter that `tests/run` installed.
 fn python(variable: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is set by tests/run"))
 }
 
-/// The Python with the present clients.
+/// The Python interpreter with the current clients.
 fn clients_python() -> String {
     python("ASSAY_TEST_CLIENTS")
 }
@@ -30,7 +31,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Runs a command that has to succeed; returns what it printed.
+/// Runs a command that must succeed; returns its output.
 #[track_caller]
 fn succeed(command: &mut Command) -> String {
     let output = command.output().expect("the command starts");

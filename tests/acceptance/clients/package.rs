@@ -12,7 +12,7 @@ use crate::support::{Home, fixture};
 /// Installs the package into a folder, as `pip install clients/python` does.
 fn install(folder: &Path) -> String {
     let (source, site) = (folder.join("source"), folder.join("site").display().to_string());
-    // Building leaves files beside the sources.
+    // Building leaves files next to the sources.
     succeed(Command::new("cp").arg("-r").arg(root().join("clients/python")).arg(&source));
     let pip = [
         "-m",

@@ -1,4 +1,4 @@
-//! A worker that breaks the protocol: the server accepts only reports of the live attempt, and no file name that leaves a folder.
+//! A worker that violates the protocol: the server accepts only reports of the live attempt, and no file name that leaves a folder.
 
 use assay_core::{AttemptId, Capacity, Epoch};
 use assay_protocol::{Failure, FailureClass, LogLevel};
@@ -88,7 +88,7 @@ fn a_report_of_a_superseded_attempt_changes_nothing() {
         let old = first.assigned().await;
         assert_eq!(old.epoch, Epoch(1));
         first.report(old, 1, line("from the first attempt")).await;
-        // The same report once more, as after a lost connection.
+        // The same report again, as after a lost connection.
         first.report(old, 1, line("from the first attempt")).await;
         first.send(ToServer::Leave).await;
         let mut second = Liar::join(&server, "second").await;
@@ -139,7 +139,7 @@ fn a_hostile_name_of_an_artifact_fails_its_attempt() {
     }
 }
 
-/// Four tasks that need nothing.
+/// Four tasks without needs.
 const INDEPENDENT: &str = "name: independent\njobs:\n  work:\n    strategy: {matrix: {part: [1, 2, 3, 4]}}\n    uses: command\n    \
                            with: {run: [echo, \"${{ matrix.part }}\"]}\n";
 
@@ -184,7 +184,7 @@ fn a_worker_cannot_report_on_an_attempt_of_another_worker() {
         let run = server.submit("tiny.yaml", &[]);
         let attempt = owner.assigned().await;
         let mut thief = Liar::join(&server, "thief").await;
-        // The owner's output is there before the other worker reports the end of the attempt.
+        // The owner's output exists before the other worker reports the end of the attempt.
         let content = b"the owner's dataset";
         let hash = blake3::hash(content).to_hex().to_string();
         let task = attempt.task;
@@ -202,7 +202,7 @@ fn a_worker_cannot_report_on_an_attempt_of_another_worker() {
     });
 }
 
-/// Sends a request on a connection of its own, and returns the answer.
+/// Sends a request on a new connection, and returns the response.
 fn request(url: &str, head: &str, body: &[u8]) -> String {
     use std::io::{Read, Write};
     let address = url.trim_start_matches("http://");

@@ -1,4 +1,4 @@
-//! A server and worker nodes: real processes on this machine, each worker with locks and folders of its own.
+//! A server and worker nodes: real processes on this machine, each worker with separate locks and folders.
 
 mod access;
 mod liar;
@@ -44,7 +44,7 @@ fn workers_of(server: &Server, run: &str) -> BTreeSet<String> {
     logs.collect()
 }
 
-/// The states that trainings of the server's store have saved.
+/// The saved states of trainings in the server's store.
 fn states(server: &Server) -> Vec<PathBuf> {
     let folders = std::fs::read_dir(server.home.store().join("resume")).into_iter().flatten().flatten();
     let files = folders.map(|folder| folder.path().join("checkpoint.safetensors"));
@@ -62,7 +62,7 @@ fn a_sweep_over_two_workers_has_the_results_of_one_machine() {
     assert_eq!(ran.state(), "succeeded", "{:#}", ran.json);
     assert_eq!(outcome(&ran), outcome(here.succeeded()));
     assert_eq!(workers_of(&server, &run), BTreeSet::from(["left".to_owned(), "right".to_owned()]));
-    // Once more: nothing is left to do.
+    // The same again: nothing is left to do.
     let again = server.finished(&server.submit("axes.yaml", &[]));
     assert!(again.worked().is_empty(), "{:#}", again.json);
     let table = server.output(&["results", &run, "--format", "csv"]);
@@ -105,7 +105,7 @@ fn a_restarted_server_keeps_what_its_workers_did_meanwhile() {
     assert_eq!(outcome(&sweep), outcome(here.run("axes.yaml", &[]).succeeded()));
     assert_eq!(outcome(&trained), outcome(here.run("resumed.yaml", &[]).succeeded()));
     assert_eq!((sweep.state(), trained.state()), ("succeeded", "succeeded"));
-    // The workers kept their attempts: none was begun twice.
+    // The workers kept their attempts: none was started twice.
     assert_eq!(trained.task("train")["attempts"], 1, "{}", server.log(&training, "train"));
     let most = sweep.tasks().iter().filter_map(|task| task["attempts"].as_u64()).max();
     assert_eq!(most, Some(1), "{:#}", sweep.json);
@@ -128,12 +128,12 @@ fn a_run_waits_for_a_worker_says_why_and_can_be_stopped() {
     assert!(cancelled.status.success(), "{}", String::from_utf8_lossy(&cancelled.stderr));
     let ran = server.finished(&run);
     assert_eq!((ran.state(), ran.task("data")["state"].as_str()), ("cancelled", Some("succeeded")));
-    // What was done is not done again.
+    // Finished work is not repeated.
     let again = server.json(&["retry", &run])["run"].as_i64().expect("a number").to_string();
     wait_for("the training once more", || (server.json(&["why", &again, "train"])["state"] == "running").then_some(()));
     assert!(server.output(&["cancel", &again]).status.success());
     assert_eq!(server.finished(&again).task("data")["cached"], true);
-    // The run's process is the server's, which must not be killed.
+    // The run's process is the server, which must not be killed.
     let refused = server.home.output(&["cancel", &again]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("--server"), "{refused:?}");
 }

@@ -1,4 +1,4 @@
-//! What people do to a server while runs are under way: draining workers, pinning tasks, pausing runs.
+//! Operations on a server while runs are in progress: draining workers, pinning tasks, pausing runs.
 
 use std::path::Path;
 
@@ -60,7 +60,7 @@ fn a_drained_worker_hands_its_training_to_another_one() {
 
 #[test]
 fn a_worker_that_is_terminated_drains_first() {
-    // The lease is far longer than the test: only the worker's own word hands the task over.
+    // The lease is far longer than the test: only a message of the worker can hand the task over.
     let server = Server::start(&["--lease", "3600"]);
     let first = server.worker("first", &[]);
     server.wait_for_workers(1);
@@ -103,7 +103,7 @@ fn a_task_runs_only_where_its_label_is() {
     let ran = server.finished(&run);
     assert_eq!(ran.state(), "succeeded", "{:#}", ran.json);
     assert!(server.log(&run, "say").contains("attempt 1 on bench"), "{}", server.log(&run, "say"));
-    // Only worker nodes have labels.
+    // A machine that is not a worker node has no labels.
     let file = folder.path().join("flow.yaml").display().to_string();
     let planned = Home::new().output(&["plan", &file]);
     let text = [planned.stdout, planned.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
@@ -157,7 +157,7 @@ fn two_runs_share_a_worker_and_the_higher_priority_goes_first() {
         tasks.tasks().iter().filter_map(|task| task["started_at"].as_u64()).collect()
     };
     let (low, high) = (started(&low), started(&high));
-    // At the moment when the worker joins, both runs may begin one task before they know of each other.
+    // When the worker joins, both runs may start one task before they know of each other.
     let last = high.iter().max().expect("a task");
     let before = low.iter().filter(|begun| *begun < last).count();
     assert!(before <= 2, "{before} tasks of the low priority began before the last one of the high priority");

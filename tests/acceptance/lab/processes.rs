@@ -1,4 +1,4 @@
-//! A server and its workers as processes of their own, which end with the test.
+//! A server and its workers as separate processes, which end with the test.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Output, Stdio};
@@ -7,16 +7,16 @@ use serde_json::Value;
 
 use crate::support::{Home, Ran, fixture, signal, wait_for};
 
-/// A process that is killed when the test is over.
+/// A process that is killed at the end of the test.
 pub struct Process(Child);
 
 impl Process {
-    /// Its number.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.0.id()
     }
 
-    /// Kills it, however it is, and waits until it is gone.
+    /// Kills it, and waits until it has exited.
     pub fn kill(&mut self) {
         signal(self.0.id(), "KILL");
         self.0.wait().expect("the process is gone");
@@ -30,7 +30,7 @@ impl Drop for Process {
     }
 }
 
-/// A server over a store of its own.
+/// A server with a separate store.
 pub struct Server {
     pub home: Home,
     pub process: Process,
@@ -48,7 +48,7 @@ fn spawn_server(home: &Home, listen: &str, more: &[String]) -> (Process, String)
         let address = line.split(" on http://").nth(1)?.split(',').next()?;
         Some(format!("http://{address}"))
     });
-    // What it says later is read, so that it never waits for a reader.
+    // Its later output is read, so that it never blocks.
     std::thread::spawn(move || lines.for_each(drop));
     (Process(child), url.expect("the server says where it is"))
 }
@@ -65,18 +65,18 @@ impl Server {
         Server { home, process, url, more }
     }
 
-    /// Kills the server; workers see it gone.
+    /// Kills the server; workers detect that.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts it again, at the same address.
+    /// Starts it again, with the same address.
     pub fn restart(&mut self) {
         let listen = self.url.trim_start_matches("http://").to_owned();
         self.process = spawn_server(&self.home, &listen, &self.more).0;
     }
 
-    /// A worker on a machine of its own.
+    /// A worker on a separate simulated machine.
     pub fn worker(&self, name: &str, more: &[&str]) -> Worker {
         let home = Home::new();
         let cache = home.store().display().to_string();
@@ -87,7 +87,7 @@ impl Server {
     }
 
     pub fn output(&self, args: &[&str]) -> Output {
-        // A store of this machine would have nothing to say.
+        // The local store is empty, so results can only come from the server.
         Home::new().command(args).args(["--server", &self.url]).output().expect("assay starts")
     }
 
@@ -98,7 +98,7 @@ impl Server {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{args:?}: {error}; {said}"))
     }
 
-    /// Submits a workflow; gives the run's number.
+    /// Submits a workflow; returns the run's number.
     pub fn submit(&self, file: &str, more: &[&str]) -> String {
         let file = fixture(file);
         let args: Vec<&str> = ["submit", &file].into_iter().chain(more.iter().copied()).collect();
@@ -113,7 +113,7 @@ impl Server {
         });
     }
 
-    /// Waits until a run is over.
+    /// Waits until a run has ended.
     pub fn finished(&self, run: &str) -> Ran {
         wait_for("the run to end", || {
             let ran = Ran::of(self.output(&["show", run, "--json"]));
@@ -127,9 +127,9 @@ impl Server {
     }
 }
 
-/// A worker with a machine and a folder of its own.
+/// A worker with a separate machine folder and work folder.
 pub struct Worker {
     pub process: Process,
-    /// Its folders are there until it is gone.
+    /// Its folders exist as long as this value.
     _home: Home,
 }

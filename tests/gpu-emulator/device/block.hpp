@@ -1,4 +1,4 @@
-// A block at work: its threads, what they wait for, and the shared memory between them.
+// A running block: its threads, what they wait for, and their shared memory.
 #pragma once
 
 #include <csetjmp>
@@ -12,7 +12,7 @@ namespace assay_emulator {
 
 enum class State : uint8_t { Ready, AtBarrier, AtExchange, Ended };
 
-// A copy that has not arrived.
+// A copy that has not completed.
 struct Copy {
     void *to;
     const void *from;
@@ -24,19 +24,19 @@ struct Thread {
     State state;
     uint32_t number, lane, warp;
     Index3 index;
-    // What it brought to the meeting that it waits at, and what it takes from there.
+    // The operand and the result of the operation at which it waits.
     int kind;
     uint64_t mask, value, answer;
     uint32_t source;
-    // Of a meeting of the whole wave: what it brought, and what is done with what all brought.
+    // An operation of the whole wave: this lane's operand, and the function for all operands.
     void *operands;
     void (*work)(void *const *lanes);
-    // Copies that it has asked for, and how many of them have arrived.
+    // Asynchronous copies, and how many of them have completed.
     uint32_t asked, arrived;
 };
 
-// Who last wrote and read a byte of shared memory. Epochs count barriers, over all blocks; steps count the meetings of
-// a warp. Two accesses with neither between them have no order.
+// The last writer and readers of a byte of shared memory. Epochs count barriers, over all blocks; steps count the
+// synchronising operations of a warp. Two accesses with neither between them are unordered.
 struct Cell {
     uint32_t write_epoch, read_epoch;
     uint32_t write_step, read_step;
@@ -45,7 +45,7 @@ struct Cell {
 
 constexpr uint16_t MANY = 0xffff;
 constexpr uint32_t THREADS = 1024;
-// Copies that a thread may have on their way.
+// The maximum number of outstanding copies of a thread.
 constexpr uint32_t COPIES = 256;
 constexpr uint32_t DYNAMIC = 256 * 1024;
 
@@ -61,7 +61,7 @@ struct Random {
     uint32_t below(uint32_t limit) { return static_cast<uint32_t>(next() % limit); }
 };
 
-// All of the engine's state. It must not lie in .bss, which belongs to the kernel's shared memory.
+// The state of the engine. It must not be in .bss, which contains the kernel's shared memory.
 struct Engine {
     const Launch *launch;
     Fault *fault;
@@ -76,7 +76,7 @@ struct Engine {
     uint32_t *steps;
     Copy *copies;
     unsigned counted;
-    // Shared memory: what the kernel declares, and what the launch adds.
+    // Shared memory: static from the kernel, and dynamic from the launch.
     uintptr_t declared;
     size_t declared_bytes;
     char *dynamic;
@@ -88,7 +88,7 @@ extern Engine engine;
 
 static inline Engine *the() { return &engine; }
 
-// Notes a problem of the thread at work, the first one only.
+// Records a problem of the current thread; only the first one is kept.
 static inline void note(Problem problem, uintptr_t address, uint32_t bytes, bool write, const char *text) {
     Engine *e = the();
     if (e->failed) return;
@@ -103,7 +103,7 @@ static inline void note(Problem problem, uintptr_t address, uint32_t bytes, bool
     snprintf(f->text, sizeof f->text, "%s", text);
 }
 
-// Leaves the thread at work for good.
+// Ends the current thread.
 [[noreturn]] static inline void abandon() {
     Engine *e = the();
     Thread *self = e->current;

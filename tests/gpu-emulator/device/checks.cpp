@@ -1,6 +1,6 @@
-// Every load and store of a kernel passes here: the compiler's instrumentation for thread sanitizers calls these names.
-// Bounds and first writes are checked by the byte in device memory; in shared memory, also that a barrier orders what
-// several threads do.
+// Every load and store of a kernel is checked here: the compiler's instrumentation for thread sanitizers calls these
+// functions. In device memory, bounds and initialisation are checked by the byte; in shared memory, also that a barrier
+// orders the accesses of several threads.
 
 #include "block.hpp"
 
@@ -103,7 +103,7 @@ static void access(const volatile void *pointer, uint32_t bytes, bool write, boo
         }
         shared(address, e->dynamic_cells + (address - dynamic), bytes, write);
     }
-    // Another thread may come in between, where the seed says so.
+    // With a seed, another thread may be scheduled here.
     if (launch->seed != 0 && (e->random.next() & 31) == 0) yield_now();
 }
 
@@ -135,7 +135,7 @@ CHECK(16)
 void __tsan_read_range(void *p, size_t bytes) { access(p, static_cast<uint32_t>(bytes), false, false); }
 void __tsan_write_range(void *p, size_t bytes) { access(p, static_cast<uint32_t>(bytes), true, false); }
 
-// Atomic instructions order themselves, so that only bounds and first writes are looked at.
+// Atomic instructions are ordered, so only bounds and initialisation are checked.
 void assay_atomic(volatile void *pointer, unsigned bytes) {
     assay_emulator::Engine *e = the();
     const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);

@@ -1,9 +1,9 @@
-// Copies to shared memory that go on while a thread does: PTX's cp.async.
+// Asynchronous copies to shared memory: PTX's cp.async.
 #pragma once
 
 #if !defined(__HIP_PLATFORM_AMD__)
-// Of 16 bytes, of which the first `bytes` are read and the others are zeros. They arrive when the thread waits for them, which is as
-// late as they may. From now on the place is nobody's: whoever reads it still, or already, finds nonsense or races with this.
+// Copies 16 bytes, of which the first `bytes` are read and the others are zeros. The copy completes when the thread waits for it, which is
+// the latest possible time. Until then the destination is invalid: a thread that reads it sees garbage or has a race with this copy.
 static inline void assay_cp_async_16(void *to, const void *from, unsigned bytes) {
     if (reinterpret_cast<uintptr_t>(to) % 16 || reinterpret_cast<uintptr_t>(from) % 16) {
         assay_trap("cp.async: an address is no multiple of 16 bytes");

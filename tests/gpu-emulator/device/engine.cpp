@@ -1,5 +1,5 @@
-// Runs a launch: one block after the other, each thread of it on a fiber, until the barriers and meetings of warps that
-// they wait at let them go on. A deadlock, a fault and a trap end the launch.
+// Runs a launch: one block after the other, each thread of it on a fiber, until the barriers and warp operations at
+// which they wait release them. A deadlock, a fault and a trap end the launch.
 
 #include "block.hpp"
 
@@ -14,7 +14,7 @@ extern "C" char __bss_start __attribute__((visibility("hidden")));
 extern "C" char _end __attribute__((visibility("hidden")));
 
 extern "C" {
-// What a kernel reads under these names.
+// The variables that a kernel reads under these names.
 __attribute__((section(".data"))) Index3 threadIdx = {}, blockIdx = {}, blockDim = {}, gridDim = {};
 }
 
@@ -38,7 +38,7 @@ static void wait(State state) {
     yield_now();
 }
 
-// The threads in the order in which they get their turns.
+// The order in which the threads are scheduled.
 static void order(uint32_t *turns, uint32_t count) {
     Engine *e = the();
     for (uint32_t i = 0; i < count; i++) turns[i] = i;
@@ -51,7 +51,7 @@ static void order(uint32_t *turns, uint32_t count) {
     }
 }
 
-// Whether all lanes of the wave are there; then what they came for is done. Unlike a shuffle, this orders no accesses to memory.
+// If all lanes of the wave have arrived, performs their operation. Unlike a shuffle, this does not order memory accesses.
 static bool meet_all(Thread *waiting) {
     Engine *e = the();
     const uint32_t wave = e->launch->wave;
@@ -71,7 +71,7 @@ static bool meet_all(Thread *waiting) {
     return true;
 }
 
-// Whether the lanes that a waiting lane names are all there; then they are let go with their answers.
+// If all lanes that a waiting lane names have arrived, releases them with their results.
 static bool meet(Thread *waiting) {
     if (waiting->work) return meet_all(waiting);
     Engine *e = the();
@@ -109,7 +109,7 @@ static bool meet(Thread *waiting) {
     return true;
 }
 
-// Lets those go on that have waited for each other. False if nobody can.
+// Releases threads that have waited for each other. False if no thread can continue.
 static bool release() {
     Engine *e = the();
     uint32_t waiting = 0, ended = 0;
@@ -189,7 +189,7 @@ static void on_signal(int number, siginfo_t *info, void *) {
     siglongjmp(e->escape, 1);
 }
 
-// While a kernel runs, signals that it causes are its faults.
+// While a kernel runs, signals that it causes count as its faults.
 struct Signals {
     static constexpr int NUMBERS[4] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     struct sigaction before[4];
@@ -240,7 +240,7 @@ static void run_grid() {
     Engine *e = the();
     const Index3 grid = e->launch->grid;
     const uint64_t blocks = static_cast<uint64_t>(grid.x) * grid.y * grid.z;
-    // Any order of blocks is allowed: with a seed, from a point on and in one of two directions.
+    // Any order of blocks is allowed: with a seed, the start and the direction vary.
     const uint64_t start = e->launch->seed ? e->random.next() % blocks : 0;
     const bool backwards = e->launch->seed != 0 && (e->random.next() & 1);
     for (uint64_t n = 0; n < blocks && !e->failed; n++) {
@@ -254,7 +254,7 @@ static void run_grid() {
 
 using assay_emulator::the;
 
-// Runs a launch to its end. False if it failed; then `fault` says how.
+// Runs a launch to its end. False if it failed; `fault` then has the reason.
 extern "C" __attribute__((visibility("default"))) bool assay_run(const assay_emulator::Launch *launch,
                                                                  assay_emulator::Fault *fault) {
     if (!assay_emulator::prepare(launch, fault)) {

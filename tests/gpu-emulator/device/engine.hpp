@@ -1,4 +1,4 @@
-// What the emulator's Rust side, its engine and a compiled kernel agree on. `src/run.rs` mirrors the structs.
+// The interface between the emulator's Rust side, its engine and a compiled kernel. `src/run.rs` mirrors the structs.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@ struct Index3 {
     uint32_t x, y, z;
 };
 
-// A kernel as its module describes it: one entry that takes the arguments as cuLaunchKernel is given them.
+// A kernel as described by its module: one entry, with the arguments of cuLaunchKernel.
 struct Kernel {
     void (*call)(void **arguments);
     uint32_t parameters;
     // The size of each parameter in bytes.
     uint32_t sizes[64];
-    // What __launch_bounds__ allows; 0 where it says nothing.
+    // The limit in __launch_bounds__; 0 if it is not given.
     uint32_t threads;
 };
 
@@ -26,14 +26,14 @@ struct Extent {
 };
 
 // One launch. The device's memory is one range of addresses; `shadow` has a byte for each of its bytes, and `extents`
-// are the allocations in the order of their addresses.
+// contains the allocations in the order of their addresses.
 struct Launch {
     void (*call)(void **arguments);
     void **arguments;
     Index3 grid, block;
     uint32_t dynamic_shared;
     uint32_t wave;
-    // 0 runs blocks and threads in their order; anything else, in an order that it determines.
+    // 0 runs blocks and threads in their order; any other seed determines a different order.
     uint64_t seed;
     uintptr_t device;
     uint64_t device_bytes;
@@ -42,7 +42,7 @@ struct Launch {
     uint64_t extent_count;
 };
 
-// The shadow of a byte that was written; everything else is 0.
+// The shadow of a byte that was written; the default is 0.
 constexpr uint8_t INITIALISED = 2;
 
 enum class Problem : uint32_t {
@@ -56,7 +56,7 @@ enum class Problem : uint32_t {
     Signal = 7,
 };
 
-// What went wrong, where, and in whose hands.
+// A fault: its kind, its address, and its thread.
 struct Fault {
     Problem problem;
     uint32_t bytes;
@@ -68,26 +68,26 @@ struct Fault {
 
 }  // namespace assay_emulator
 
-// The engine's services to the vocabulary.
+// The functions of the engine for the vocabulary.
 extern "C" {
 void assay_barrier(void);
-// The number of threads of the block for which `predicate` is not zero.
+// The number of threads of the block with a nonzero `predicate`.
 unsigned assay_barrier_count(int predicate);
-// Meets the lanes of `mask` and gives back what lane `source` brought. `kind` tells one instruction from another.
+// Synchronises the lanes of `mask` and returns the value of lane `source`. `kind` distinguishes instructions.
 uint64_t assay_exchange(int kind, uint64_t mask, uint64_t value, unsigned source);
-// Meets the lanes of `mask`; bit i of the answer is lane i's predicate.
+// Synchronises the lanes of `mask`; bit i of the result is lane i's predicate.
 uint64_t assay_ballot(uint64_t mask, int predicate);
-// Meets all lanes of the wave. `work` is called once, with what each lane brought, and writes into it what it gets.
+// Synchronises all lanes of the wave. `work` is called once, with each lane's operand, and writes the results into it.
 void assay_together(void *operands, void (*work)(void *const *lanes));
 // Whether this is the block's shared memory.
 bool assay_is_shared(const void *address);
-// Notes a copy of this thread, and gives back the one that was noted first, until there is none.
+// Records a copy of this thread, and returns the oldest one, until there is none.
 void assay_copy_later(void *to, const void *from, unsigned bytes);
 bool assay_copy_due(void **to, const void **from, unsigned *bytes);
 uint64_t assay_active(void);
 unsigned assay_lane(void);
 void *assay_dynamic_shared(void);
-// Says that an atomic instruction reads and writes here.
+// Declares that an atomic instruction reads and writes here.
 void assay_atomic(volatile void *address, unsigned bytes);
 [[noreturn]] void assay_trap(const char *text);
 }

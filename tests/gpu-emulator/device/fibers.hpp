@@ -1,4 +1,4 @@
-// Fibers: each thread of a block has a stack of its own, and one of them runs at a time.
+// Fibers: each thread of a block has a separate stack, and one of them runs at a time.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace assay_emulator {
 
-// Deep enough for a kernel with a few hundred floats of its own; a page that must not be touched lies below each.
+// Large enough for a kernel with a few hundred local floats; a guard page is below each stack.
 constexpr size_t STACK = 128 * 1024;
 constexpr size_t PAGE = 4096;
 
@@ -19,7 +19,7 @@ constexpr size_t PAGE = 4096;
 
 using Context = void *;
 
-// Keeps what the System V ABI says that a callee must, on the stack that is left.
+// Saves the callee-saved registers of the System V ABI on the current stack.
 extern "C" void assay_switch(Context *from, Context to);
 __asm__(R"(
 .text
@@ -44,7 +44,7 @@ assay_switch:
 .size assay_switch, .-assay_switch
 )");
 
-// A context that begins with `entry` on the stack that ends at `top`.
+// A context that starts with `entry` on the stack that ends at `top`.
 static inline void context_make(Context *context, char *, char *top, void (*entry)()) {
     // After `ret` the stack must be 8 short of a multiple of 16, as after a call.
     void **sp = reinterpret_cast<void **>(top) - 1;
@@ -71,12 +71,12 @@ static inline void context_switch(Context *from, Context *to) { swapcontext(from
 
 #endif
 
-// The stacks of all threads of a block, one behind the other.
+// The stacks of all threads of a block, one after the other.
 struct Stacks {
     char *base;
     size_t count;
 
-    // Makes room for `wanted` stacks. The memory is taken when it is touched.
+    // Reserves `wanted` stacks. Memory is allocated on first access.
     bool reserve(size_t wanted) {
         if (wanted <= count) return true;
         if (base) munmap(base, count * STACK);

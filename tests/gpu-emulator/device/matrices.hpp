@@ -1,10 +1,10 @@
-// What a wave does together on matrices: products of bf16 added in f32, and how they get their operands. Which element a lane
-// holds is as the vendors document it.
+// Matrix operations of a wave: products of bf16 accumulated in f32, and loading their operands. The layout of elements over
+// lanes is that of the vendors' documentation.
 #pragma once
 
 namespace assay_emulator {
 
-// What works on all lanes' operands runs between the threads' turns, on the stack of none of them, and is not checked.
+// Functions for all lanes' operands run between the threads' turns, outside of their stacks, and are not checked.
 ASSAY_NO_CHECK static float of_bf16(unsigned pair, int half) {
     const unsigned word = half ? pair & 0xffff0000u : pair << 16;
     float number;
@@ -12,7 +12,7 @@ ASSAY_NO_CHECK static float of_bf16(unsigned pair, int half) {
     return number;
 }
 
-// sum + x y over 16 columns of bf16. The vendors do not say in which order they add; this is one that is f32 throughout.
+// sum + x y over 16 columns of bf16. The vendors do not document the order of the additions; this one uses f32 throughout.
 ASSAY_NO_CHECK static float dot(const float *x, const float *y, float sum) {
     for (int k = 0; k < 16; k++) sum = fmaf(x[k], y[k], sum);
     return sum;
@@ -43,8 +43,8 @@ ASSAY_NO_CHECK static void mma_m16n8k16(void *const *lanes) {
     }
 }
 
-// PTX ISA, ldmatrix: lane l reads row l % 8 of matrix l / 8, and gets two neighbours of row l / 4 of each of the four;
-// transposed, of column l / 4.
+// PTX ISA, ldmatrix: lane l reads row l % 8 of matrix l / 8, and receives two neighbours of row l / 4 of each of the
+// four; transposed, of column l / 4.
 struct Ldmatrix {
     unsigned row[4], out[4];
     bool transposed;
@@ -105,7 +105,7 @@ static inline assay_float4 assay_mfma_f32_16x16x16bf16_1k(assay_short4 a, assay_
 }
 #define __builtin_amdgcn_mfma_f32_16x16x16bf16_1k assay_mfma_f32_16x16x16bf16_1k
 #else
-// What a kernel writes in PTX's words for a device, it calls by these names here.
+// Instructions that a kernel writes as PTX for a device are calls of these functions here.
 static inline void assay_mma_m16n8k16(float *d, const unsigned *a, unsigned low, unsigned high) {
     assay_emulator::Mma own = {{d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]}, {low, high}};
     assay_together(&own, assay_emulator::mma_m16n8k16);
@@ -114,7 +114,7 @@ static inline void assay_mma_m16n8k16(float *d, const unsigned *a, unsigned low,
 static inline void assay_ldmatrix_x4(unsigned (&out)[4], const void *row, bool transposed) {
     if (reinterpret_cast<uintptr_t>(row) % 16) assay_trap("ldmatrix: a row does not start at a multiple of 16 bytes");
     if (!assay_is_shared(row)) assay_trap("ldmatrix: a row is not in shared memory");
-    // This is where bounds and races are checked.
+    // Bounds and races are checked here.
     const unsigned *from = static_cast<const unsigned *>(row);
     assay_emulator::Ldmatrix own = {{from[0], from[1], from[2], from[3]}, {0, 0, 0, 0}, transposed};
     assay_together(&own, assay_emulator::ldmatrix_x4);

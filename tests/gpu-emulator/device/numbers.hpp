@@ -1,4 +1,4 @@
-// Vectors, and arithmetic under the names that both vendors know.
+// Vectors, and arithmetic functions with the names of both vendors.
 #pragma once
 
 #include <climits>
@@ -59,10 +59,10 @@ static inline float __uint_as_float(unsigned x) { return assay_bits<float>(x); }
 static inline long long __double_as_longlong(double x) { return assay_bits<long long>(x); }
 static inline double __longlong_as_double(long long x) { return assay_bits<double>(x); }
 
-// The fast forms are as exact as the others here. What a device rounds otherwise is for a device to test.
+// The fast forms are as exact as the others here. Different rounding on a device must be tested on a device.
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 static inline double rsqrt(double x) { return 1.0 / sqrt(x); }
-// glibc has functions of its own under these names.
+// glibc has its own functions with these names.
 #define __expf expf
 #define __exp10f(x) powf(10.0f, x)
 #define __logf logf
@@ -86,7 +86,7 @@ static inline double __dmul_rn(double a, double b) { return a * b; }
 static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 static inline float __saturatef(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
 
-// A conversion beyond the range gives the range's end, and NaN gives 0.
+// A conversion out of range gives the nearest limit, and NaN gives 0.
 template <class To>
 static inline To assay_rounded(float x, double low, double high) {
     if (x != x) return 0;
@@ -135,7 +135,7 @@ static inline int __dp4a(int a, int b, int c) {
     return c;
 }
 
-// Loads and stores with hints for the caches.
+// Loads and stores with cache hints.
 template <class T>
 static inline T __ldg(const T *p) { return *p; }
 template <class T>

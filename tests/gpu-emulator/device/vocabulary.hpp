@@ -1,5 +1,5 @@
-// The words of CUDA C++ and HIP, as far as kernels use them, for the host's compiler. It is put before each kernel's
-// source; `src/compile.rs` sees to `__global__`, `__launch_bounds__` and dynamic shared memory.
+// The keywords and functions of CUDA C++ and HIP that kernels use, for the host's compiler. It is prepended to each
+// kernel's source; `src/compile.rs` handles `__global__`, `__launch_bounds__` and dynamic shared memory.
 #pragma once
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 #include "engine.hpp"
 
-// Kernels that name an instruction of a device ask for this, and call the function that does the same.
+// Kernels that use an instruction of a device test this macro, and call an equivalent function.
 #define ASSAY_GPU_EMULATOR 1
 #define __device__
 #define __host__
@@ -16,7 +16,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __align__(n) __attribute__((aligned(n)))
-// A block's own: blocks run one after the other, so that one copy serves them all.
+// Per block: blocks run one after the other, so one copy is sufficient.
 #define __shared__ static
 
 struct dim3 {
@@ -24,12 +24,12 @@ struct dim3 {
 };
 
 extern "C" {
-// The engine sets these before a thread gets its turn.
+// The engine sets these before a thread runs.
 extern assay_emulator::Index3 threadIdx, blockIdx, blockDim, gridDim;
 unsigned assay_wave(void);
 }
 
-// The arguments lie with the caller, not on the device.
+// The arguments are in the caller's memory, not on the device.
 #define ASSAY_NO_CHECK __attribute__((no_sanitize("thread"), noinline))
 
 namespace assay_emulator {

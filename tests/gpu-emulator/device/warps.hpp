@@ -1,4 +1,4 @@
-// What threads do together: barriers, shuffles, votes, atomics.
+// Collective operations of threads: barriers, shuffles, votes, atomics.
 #pragma once
 
 static inline void __syncthreads() { assay_barrier(); }
@@ -22,7 +22,7 @@ static inline T exchange(int kind, uint64_t mask, T value, unsigned source) {
     return value;
 }
 
-// The lane that each form of shuffle takes from; its own where that lies outside of the part of `width` lanes.
+// The source lane of each form of shuffle; the lane itself if the source is outside of its group of `width` lanes.
 static inline unsigned from_lane(int lane, int width) {
     const unsigned self = assay_lane(), base = self - self % static_cast<unsigned>(width);
     return base + static_cast<unsigned>(lane) % static_cast<unsigned>(width);
@@ -63,7 +63,7 @@ static inline void __syncwarp(uint64_t mask = ~uint64_t{0}) {
 }
 
 #if defined(__HIP_PLATFORM_AMD__)
-// AMD's lanes go in step: no mask, and 64-bit votes.
+// AMD's lanes run in lockstep: no mask, and 64-bit votes.
 template <class T>
 static inline T __shfl(T value, int lane, int width = warpSize) { return __shfl_sync(~uint64_t{0}, value, lane, width); }
 template <class T>
@@ -90,7 +90,7 @@ static inline int __all_sync(unsigned mask, int predicate) { return __ballot_syn
 static inline unsigned __activemask() { return static_cast<unsigned>(assay_active()); }
 #endif
 
-// Atomics. One thread runs at a time, and none is interrupted in here.
+// Atomics. One thread runs at a time, and none is interrupted here.
 #define ASSAY_ATOMIC(T, NAME, VALUE)                                          \
     ASSAY_NO_CHECK static T atomic##NAME(T *p, T x) {                         \
         assay_atomic(p, sizeof(T));                                           \

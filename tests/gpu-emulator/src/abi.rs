@@ -1,10 +1,10 @@
-//! What the vendors' C interfaces have in common.
+//! Common parts of the vendors' C interfaces.
 
 use std::ffi::c_void;
 
 use crate::engine::{Done, Refusal};
 
-/// The values behind a launch's pointers, with the sizes that the kernel says.
+/// Copies the arguments behind a launch's pointers, with the sizes of the kernel's parameters.
 pub(crate) unsafe fn arguments(sizes: &[u32], pointers: *mut *mut c_void) -> Done<Vec<Vec<u8>>> {
     let values = sizes.iter().enumerate().map(|(i, &size)| {
         // SAFETY: a launch gives one pointer for each parameter.

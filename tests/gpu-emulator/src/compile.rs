@@ -1,9 +1,9 @@
 //! Kernels, compiled by the host's C++ compiler.
 //!
-//! The source is preprocessed first. In what comes out, `__global__` and dynamic shared memory are put in C++'s words,
-//! and an entry for each kernel is added, which takes its arguments as a launch is given them. Loads and stores are
-//! instrumented as for a thread sanitizer, whose functions are ours (`device/checks.cpp`). What was compiled is kept by
-//! the hash of everything that it depends on.
+//! The source is preprocessed first. In the result, `__global__` and dynamic shared memory are replaced by C++, and an
+//! entry for each kernel is added, which receives the arguments of a launch. Loads and stores are instrumented as for a
+//! thread sanitizer, whose functions are ours (`device/checks.cpp`). Compiled code is cached under the hash of
+//! everything that it depends on.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use crate::settings::settings;
 use crate::source::translated;
 
-/// The runtime's files: those that kernels are given, and those that are compiled beside them.
+/// The runtime's files: headers for kernels, and sources that are linked with them.
 const RUNTIME: [(&str, &str); 10] = [
     ("engine.hpp", include_str!("../device/engine.hpp")),
     ("vocabulary.hpp", include_str!("../device/vocabulary.hpp")),
@@ -26,12 +26,12 @@ const RUNTIME: [(&str, &str); 10] = [
     ("checks.cpp", include_str!("../device/checks.cpp")),
 ];
 
-/// Contraction into fused operations is left to the kernels' own words, so that every host gives the same bits.
+/// The compiler must not contract operations into fused ones, so that every host gives the same bits.
 const COMMON: [&str; 7] =
     ["-std=c++17", "-O1", "-fPIC", "-w", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-gnu-unique"];
 const CHECKED: [&str; 2] = ["-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0"];
 
-/// Whose compiler is stood in for.
+/// The vendor whose compiler is emulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Vendor {
     Nvidia,
@@ -61,7 +61,7 @@ impl Vendor {
     }
 }
 
-/// Compiles a source, whose headers are given by name, to the code of a module; an error is what the compiler said.
+/// Compiles a source, with headers given by name, into the code of a module; an error is the compiler's message.
 pub(crate) fn compile(
     vendor: Vendor,
     source: &str,
@@ -97,12 +97,12 @@ pub(crate) fn compile(
     link.args(["-shared", "-Wl,-Bsymbolic", "-Wl,--build-id=none"]).arg(&object);
     run(link.args(["engine.o", "checks.o"].map(|name| runtime.join(name))).arg("-o").arg(&code))?;
     let bytes = std::fs::read(&code).map_err(|error| error.to_string())?;
-    // Another process may have been as quick; both have written the same.
+    // If another process was faster, it has written the same file.
     let _ = std::fs::rename(&code, &kept);
     Ok(bytes)
 }
 
-/// The options that matter here, or the one that no compiler of this kind takes.
+/// The relevant options, or the first option that this compiler does not accept.
 fn definitions(options: &[String]) -> Result<Vec<String>, String> {
     const KNOWN: [&str; 22] = [
         "--gpu-architecture",
@@ -192,7 +192,7 @@ fn key(vendor: Vendor, source: &str, headers: &[(String, String)], definitions: 
     hasher.finalize().to_hex()[..32].to_owned()
 }
 
-/// The folder of the runtime's sources and objects, made at the first use of this very text.
+/// The folder of the runtime's sources and objects, created when this version is first used.
 fn runtime() -> Result<PathBuf, String> {
     let mut hasher = blake3::Hasher::new();
     RUNTIME.iter().for_each(|(_, text)| _ = hasher.update(text.as_bytes()));
@@ -212,12 +212,12 @@ fn runtime() -> Result<PathBuf, String> {
         let (source, object) = (scratch.0.join(format!("{name}.cpp")), scratch.0.join(format!("{name}.o")));
         run(compiler().args(["-O2", "-fvisibility=hidden", "-c"]).arg(source).arg("-o").arg(object))?;
     }
-    // Where another process was quicker, its folder stays.
+    // If another process was faster, its folder is used.
     let _ = std::fs::rename(&scratch.0, &folder);
     Ok(folder)
 }
 
-/// A folder of this process, removed when it is done with.
+/// A folder of this process, removed when it is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -237,7 +237,7 @@ impl Drop for Scratch {
     }
 }
 
-/// An image as a vendor's library would give it: this mark, the length, the code.
+/// The format of an image: this mark, the length, the code.
 const MARK: &[u8; 16] = b"assay-emulator\x01\0";
 
 /// The image of a module's code.
@@ -253,7 +253,7 @@ pub(crate) fn image(code: &[u8]) -> Vec<u8> {
 /// # Safety
 /// `image` is an address of at least 16 bytes, and of a whole image if they are its mark.
 pub(crate) unsafe fn code_of<'a>(image: *const u8) -> Option<&'a [u8]> {
-    // SAFETY: as the caller promises.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if std::slice::from_raw_parts(image, MARK.len()) != MARK {
             return None;

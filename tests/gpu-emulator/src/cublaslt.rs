@@ -21,19 +21,19 @@ const EPILOGUE_DEFAULT: c_int = 1;
 const EPILOGUE_BIAS: c_int = 4;
 const EPILOGUE_GELU_AUX_BIAS: c_int = 164;
 const EPILOGUE_DGELU: c_int = 192;
-/// What columns of GELU's argument are multiples of, in elements.
+/// The required multiple of GELU's argument columns, in elements.
 const AUX_COLUMN: i64 = 8;
-/// How its address is aligned, in bytes.
+/// The required alignment of its address, in bytes.
 const AUX_ALIGNMENT: u64 = 16;
 
-/// What is to be done, without matrices.
+/// The description of an operation, without matrices.
 #[derive(Debug, Clone, Default)]
 struct Description {
     transposed: [bool; 2],
     epilogue: c_int,
     bias: u64,
     bias_type: Option<c_int>,
-    /// The argument of GELU, and elements from one column of it to the next.
+    /// The address of GELU's argument, and the distance of its columns in elements.
     aux: u64,
     aux_leading: i64,
 }
@@ -47,7 +47,7 @@ impl Description {
         matches!(self.epilogue, EPILOGUE_GELU_AUX_BIAS | EPILOGUE_DGELU)
     }
 
-    /// Nothing that a product would read or write is missing.
+    /// Whether all required operands are present.
     fn is_whole(&self) -> bool {
         (self.bias != 0 || !self.has_bias()) && (self.aux != 0 || !self.has_aux())
     }
@@ -64,7 +64,7 @@ struct Layout {
     stride: i64,
 }
 
-/// What a search gives, in NVIDIA's layout.
+/// The result of a search, in NVIDIA's layout.
 #[repr(C)]
 struct Heuristic {
     algorithm: [u64; 8],
@@ -74,7 +74,7 @@ struct Heuristic {
     reserved: [c_int; 4],
 }
 
-/// Marks an algorithm that a search here gave.
+/// Marks an algorithm that a search returned.
 const ALGORITHM: u64 = 0x6173_7361_7921;
 
 unsafe fn make<T>(to: *mut *mut T, value: T) -> c_int {
@@ -95,9 +95,9 @@ unsafe fn end<T>(made: *mut T) -> c_int {
     SUCCESS
 }
 
-/// The value of an attribute, if the caller's has its size.
+/// The value of an attribute, if the caller's value has its size.
 unsafe fn value<T: Copy>(from: *const c_void, bytes: usize) -> Option<T> {
-    // SAFETY: the caller says how many bytes there are.
+    // SAFETY: the caller states the number of bytes.
     (!from.is_null() && bytes == size_of::<T>()).then(|| unsafe { from.cast::<T>().read_unaligned() })
 }
 
@@ -136,7 +136,7 @@ unsafe extern "C" fn cublasLtMatmulDescSetAttribute(
     from: *const c_void,
     bytes: usize,
 ) -> c_int {
-    // SAFETY: `make` made it; the caller says how many bytes the value has.
+    // SAFETY: `make` created it; the caller states the size of the value.
     let Some(description) = (unsafe { description.cast::<Description>().as_mut() }) else { return INVALID_VALUE };
     let number = unsafe { value::<c_int>(from, bytes) };
     match (attribute, number) {
@@ -183,7 +183,7 @@ unsafe extern "C" fn cublasLtMatrixLayoutSetAttribute(
     from: *const c_void,
     bytes: usize,
 ) -> c_int {
-    // SAFETY: `make` made it; the caller says how many bytes the value has.
+    // SAFETY: `make` created it; the caller states the size of the value.
     let Some(layout) = (unsafe { layout.cast::<Layout>().as_mut() }) else { return INVALID_VALUE };
     let (number, long) = unsafe { (value::<c_int>(from, bytes), value::<i64>(from, bytes)) };
     match (attribute, number, long) {
@@ -227,7 +227,7 @@ fn element(kind: c_int) -> Option<Element> {
     }
 }
 
-/// The product that descriptions mean; None where the library has none such.
+/// The product that the descriptors specify; `None` if the library does not support it.
 fn product(description: &Description, layouts: [&Layout; 4], at: [u64; 4]) -> Option<Product> {
     let [a, b, c, d] = layouts;
     let taken = |layout: &Layout, transposed| {
@@ -237,7 +237,7 @@ fn product(description: &Description, layouts: [&Layout; 4], at: [u64; 4]) -> Op
     let fits = k == k_too && [[c.rows, c.columns], [d.rows, d.columns]] == [[m, n]; 2] && m > 0 && n > 0 && k > 0;
     let strided = layouts.iter().all(|layout| layout.leading >= layout.rows as i64);
     let batched = layouts.iter().all(|layout| layout.batch == a.batch) && a.batch > 0;
-    // Both sides have one type; the result has it too, or is f32.
+    // Both operands have one type; the result has the same type, or f32.
     let typed = a.kind == b.kind && c.kind == d.kind && (d.kind == a.kind || d.kind == R_32F);
     let bias =
         description.has_bias().then_some(Some(description.bias_type.unwrap_or(d.kind)).filter(|&kind| kind == d.kind));
@@ -270,7 +270,7 @@ fn product(description: &Description, layouts: [&Layout; 4], at: [u64; 4]) -> Op
     })
 }
 
-/// What is done last, for a result of this layout; None where the library does not do it.
+/// The activation for a result of this layout; `None` if the library does not support it.
 fn activation(description: &Description, result: &Layout) -> Option<Activation> {
     if !description.has_aux() {
         return matches!(description.epilogue, EPILOGUE_DEFAULT | EPILOGUE_BIAS).then_some(Activation::None);
@@ -280,7 +280,7 @@ fn activation(description: &Description, result: &Layout) -> Option<Activation> 
     if !settings().gelu || !laid_out || !description.aux.is_multiple_of(AUX_ALIGNMENT) {
         return None;
     }
-    // Without a type of its own it has the result's.
+    // The default type is that of the result.
     let (at, element, leading) = (description.aux, element(result.kind)?, leading as u64);
     let argument = Matrix { at, element, leading, stride: 0, transposed: false };
     Some(match description.epilogue {
@@ -308,7 +308,7 @@ unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     found: *mut c_void,
     count: *mut c_int,
 ) -> c_int {
-    // SAFETY: everything was made above, and the caller has room for what it asks for.
+    // SAFETY: everything was created above, and the caller has space for the requested results.
     unsafe {
         let Some(description) = description.cast::<Description>().as_ref() else { return INVALID_VALUE };
         let Some(layouts) = layouts([a, b, c, d]) else { return INVALID_VALUE };

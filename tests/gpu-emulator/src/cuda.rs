@@ -1,4 +1,4 @@
-//! libcuda: the driver API, as far as the CUDA backend calls it. Names, codes and order are NVIDIA's.
+//! libcuda: the part of the driver API that the CUDA backend calls. Names, codes and order are NVIDIA's.
 #![allow(non_snake_case, clippy::missing_safety_doc)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -13,9 +13,9 @@ use crate::settings::settings;
 const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 
-/// CUDA's warps.
+/// The width of CUDA's warps.
 const WARP: u32 = 32;
-/// What `cuDriverGetVersion` says: 13.0.
+/// The result of `cuDriverGetVersion`: 13.0.
 const VERSION: c_int = 13000;
 
 fn code(refusal: Refusal) -> c_int {
@@ -65,12 +65,12 @@ fn engine<T>(work: impl FnOnce(&mut Engine) -> Done<T>) -> Done<T> {
     with(WARP, work)
 }
 
-/// Writes what a call gives to where its caller wants it.
+/// Writes the result of a call to the caller's location.
 unsafe fn give<T>(to: *mut T, result: Done<T>) -> c_int {
     if to.is_null() {
         return INVALID_VALUE;
     }
-    // SAFETY: every caller hands in a place for a T.
+    // SAFETY: every caller passes a pointer to a T.
     done(result.map(|value| unsafe { to.write(value) }))
 }
 
@@ -229,7 +229,7 @@ unsafe extern "C" fn cuMemsetD8Async(at: u64, value: u8, bytes: usize, stream: *
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuModuleLoadData(module: *mut *mut c_void, image: *const c_void) -> c_int {
-    // SAFETY: an image that begins with our mark is one that `nvrtcGetCUBIN` gave.
+    // SAFETY: an image that starts with our mark was returned by `nvrtcGetCUBIN`.
     let code = unsafe { code_of(image.cast()) }.ok_or(Refusal::InvalidImage);
     unsafe { give(module, code.and_then(|code| engine(|engine| engine.load(code))).map(|id| id as *mut c_void)) }
 }
@@ -281,7 +281,7 @@ unsafe extern "C" fn cuLaunchKernel(
             grid: Index3 { x: grid_x, y: grid_y, z: grid_z },
             block: Index3 { x: block_x, y: block_y, z: block_z },
             shared,
-            // SAFETY: the caller gives what the kernel takes.
+            // SAFETY: the caller passes the kernel's arguments.
             arguments: unsafe { arguments(&sizes, parameters) }?,
         };
         engine.enqueue(stream as u64, Work::Launch(Arc::new(launch)))

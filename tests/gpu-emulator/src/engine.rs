@@ -1,7 +1,7 @@
-//! What both vendors' libraries do, in one vocabulary: devices, memory, modules, streams, graphs and events.
+//! The common functions of both vendors' libraries: devices, memory, modules, streams, graphs and events.
 //!
-//! Everything happens at once, on the calling thread, but a kernel's failure is told as hardware tells it: by the calls
-//! after the launch, each of them, until the context is gone.
+//! Everything is executed immediately, on the calling thread, but a kernel's failure is reported as by hardware: by
+//! every call after the launch, until the context is destroyed.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use crate::report::report;
 use crate::run::{Fault, Grid, Index3, Kernel, Library, Problem};
 use crate::settings::{Injected, settings};
 
-/// A refused call.
+/// The reason for refusing a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     OutOfMemory,
@@ -25,9 +25,9 @@ pub(crate) enum Refusal {
     InvalidImage,
     NotFound,
     TooManyResources,
-    /// A kernel did this. The context is of no more use.
+    /// A kernel caused this problem. The context can no longer be used.
     Fault(Problem),
-    /// The device is gone.
+    /// The device is lost.
     Lost,
     CaptureUnsupported,
     CaptureInvalidated,
@@ -36,7 +36,7 @@ pub(crate) enum Refusal {
 
 pub(crate) type Done<T = ()> = Result<T, Refusal>;
 
-/// One thing that a stream does.
+/// One operation of a stream.
 #[derive(Debug, Clone)]
 pub(crate) enum Work {
     Launch(Arc<Launch>),
@@ -58,7 +58,7 @@ pub(crate) struct Launch {
 #[derive(Debug, Default)]
 struct Stream {
     device: usize,
-    /// What was called since the capture began, or that the capture is of no use any more.
+    /// The operations since the capture started, or an error if the capture is invalid.
     capture: Option<Result<Vec<Work>, ()>>,
 }
 
@@ -66,13 +66,13 @@ struct Function {
     module: u64,
     name: String,
     kernel: Kernel,
-    /// The dynamic shared memory that it may be launched with.
+    /// The maximum dynamic shared memory of its launches.
     dynamic: u32,
 }
 
-/// Dynamic shared memory without asking for more.
+/// The default limit of dynamic shared memory.
 const DYNAMIC: u32 = 48 * 1024;
-/// What may be asked for.
+/// The largest limit that can be set.
 pub(crate) const DYNAMIC_MOST: u32 = 160 * 1024;
 const THREADS: u32 = 1024;
 
@@ -83,7 +83,7 @@ struct Device {
     broken: Option<Refusal>,
 }
 
-/// Everything that the libraries know. There is one in a process.
+/// The state of the libraries, one per process.
 pub(crate) struct Engine {
     memory: Memory,
     devices: Vec<Device>,
@@ -111,12 +111,12 @@ pub(crate) fn current() -> Done<usize> {
     CURRENT.get().ok_or(Refusal::InvalidContext)
 }
 
-/// Makes a device's context the calling thread's.
+/// Sets the calling thread's current context.
 pub(crate) fn set_current(device: Option<usize>) {
     CURRENT.set(device);
 }
 
-/// Does something with the engine, which is made at the first call. `wave` is that of its devices.
+/// Calls a function with the engine, which is created at the first call. `wave` is the width of its devices' waves.
 pub(crate) fn with<T>(wave: u32, work: impl FnOnce(&mut Engine) -> Done<T>) -> Done<T> {
     let mut engine: MutexGuard<'_, Option<Engine>> = ENGINE.lock().unwrap_or_else(PoisonError::into_inner);
     if engine.is_none() {
@@ -131,7 +131,7 @@ impl Engine {
             memory: Memory::new()?,
             devices: (0..settings().devices).map(|_| Device::default()).collect(),
             wave,
-            // Handles that look like none of the host's addresses.
+            // Handles that differ from all addresses of the host.
             next: 0x1000,
             allocations: 0,
             allocated: 0,
@@ -150,7 +150,7 @@ impl Engine {
         self.next
     }
 
-    /// The device of the call, if it is of use.
+    /// The device of the call, if it can be used.
     fn sound(&self) -> Done<usize> {
         let device = current()?;
         match self.devices.get(device).ok_or(Refusal::InvalidDevice)?.broken {
@@ -159,7 +159,7 @@ impl Engine {
         }
     }
 
-    /// The device of a call that must not come while a stream of it captures.
+    /// The device of a call that is not allowed while one of its streams captures.
     fn outside_capture(&mut self, call: &str) -> Done<usize> {
         let device = self.sound()?;
         let mut spoilt = false;
@@ -191,14 +191,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets go of a context; the last one to do so ends it, and what it still held is a leak.
+    /// Releases a context; the last release destroys it, and memory that it still held is a leak.
     pub(crate) fn release(&mut self, device: usize) -> Done {
         let state = self.devices.get_mut(device).ok_or(Refusal::InvalidDevice)?;
         state.retained = state.retained.checked_sub(1).ok_or(Refusal::InvalidContext)?;
         if state.retained > 0 {
             return Ok(());
         }
-        // A context that is of no more use takes no calls, so that nothing could be given back.
+        // A broken context accepts no calls, so memory could not be released.
         let told = state.broken.is_none();
         self.leaks(device, told);
         self.streams.retain(|_, stream| stream.device != device);
@@ -215,7 +215,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes back what the context still holds, and tells it if that is the caller's fault.
+    /// Releases the memory of the context, and reports it as leaks if they are the caller's fault.
     fn leaks(&mut self, device: usize, told: bool) {
         let blocks: Vec<_> = self.memory.of(device).collect();
         for (address, block) in &blocks {
@@ -280,7 +280,7 @@ impl Engine {
         Ok((total - self.devices[device].used, total))
     }
 
-    /// Memory of the host that does not move, from which copies may be asynchronous.
+    /// Pinned host memory, from which copies may be asynchronous.
     pub(crate) fn allocate_pinned(&mut self, bytes: usize) -> Done<*mut u8> {
         let device = self.outside_capture("an allocation of pinned memory")?;
         let mut block = vec![0; bytes];
@@ -298,8 +298,8 @@ impl Engine {
         before.is_some_and(|(at, (_, block))| from + bytes <= at + block.len() as u64)
     }
 
-    /// An asynchronous copy. A driver may read memory that is not pinned after the call has returned, when its owner may have
-    /// changed or freed it.
+    /// An asynchronous copy. A driver may read unpinned memory after the call has returned, when its owner may have changed
+    /// or freed it.
     ///
     /// # Safety
     /// `from` is readable for `bytes`.
@@ -309,7 +309,7 @@ impl Engine {
             report(&format!("an asynchronous copy of {bytes} bytes from memory of the host that is not pinned"));
         }
         let target = self.memory.written(to, bytes).map_err(|wrong| self.wrong("a copy in", to, bytes, wrong))?;
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         target.copy_from_slice(unsafe { std::slice::from_raw_parts(from, bytes as usize) });
         Ok(())
     }
@@ -319,7 +319,7 @@ impl Engine {
     pub(crate) unsafe fn copy_out(&mut self, to: *mut u8, from: u64, bytes: u64) -> Done {
         self.outside_capture("a copy to the host")?;
         let source = self.memory.read(from, bytes).map_err(|wrong| self.wrong("a copy out", from, bytes, wrong))?;
-        // SAFETY: as the caller promises.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts_mut(to, bytes as usize) }.copy_from_slice(source);
         Ok(())
     }
@@ -351,7 +351,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Lets a function be launched with so much dynamic shared memory.
+    /// Sets the limit of a function's dynamic shared memory.
     pub(crate) fn allow_dynamic(&mut self, function: u64, bytes: u32) -> Done {
         self.sound()?;
         let function = self.functions.get_mut(&function).ok_or(Refusal::InvalidHandle)?;
@@ -380,7 +380,7 @@ impl Engine {
         self.streams.remove(&stream).map(|_| ()).ok_or(Refusal::InvalidHandle)
     }
 
-    /// Does a piece of work, or notes it where the stream captures.
+    /// Executes an operation, or records it if the stream captures.
     pub(crate) fn enqueue(&mut self, stream: u64, work: Work) -> Done {
         let device = self.sound()?;
         if let Work::Launch(launch) = &work {
@@ -420,7 +420,7 @@ impl Engine {
         Ok(id)
     }
 
-    // Graphs. A graph and what is made of it for launching are alike here.
+    // Graphs. A graph and its executable form are the same here.
 
     pub(crate) fn instantiate(&mut self, graph: u64) -> Done<u64> {
         let device = self.outside_capture("making a graph executable")?;
@@ -528,7 +528,7 @@ impl Engine {
             block: launch.block,
             dynamic_shared: launch.shared,
             wave: self.wave,
-            // Each launch has an order of its own.
+            // Each launch has a different order.
             seed: if settings().seed == 0 { 0 } else { settings().seed.wrapping_mul(self.launches) | 1 },
             device: self.memory.base(),
             device_bytes: self.memory.bytes(),

@@ -1,4 +1,4 @@
-//! libamdhip64: the runtime, as far as the ROCm backend calls it. Names, codes and order are AMD's.
+//! libamdhip64: the part of the runtime that the ROCm backend calls. Names, codes and order are AMD's.
 #![allow(non_snake_case, clippy::missing_safety_doc)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -13,7 +13,7 @@ use crate::settings::settings;
 const SUCCESS: c_int = 0;
 const INVALID_VALUE: c_int = 1;
 
-/// What `hipDriverGetVersion` says: 6.3.42134.
+/// The result of `hipDriverGetVersion`: 6.3.42134.
 const VERSION: c_int = 60_342_134;
 /// Shared memory of a block.
 const SHARED: u64 = 64 * 1024;
@@ -42,7 +42,7 @@ fn done(result: Done) -> c_int {
     result.map_or_else(code, |()| SUCCESS)
 }
 
-/// A thread that has named no device is on the first.
+/// The default device of a thread is the first one.
 fn engine<T>(work: impl FnOnce(&mut Engine) -> Done<T>) -> Done<T> {
     if current().is_err() {
         set_current(Some(0));
@@ -54,7 +54,7 @@ unsafe fn give<T>(to: *mut T, result: Done<T>) -> c_int {
     if to.is_null() {
         return INVALID_VALUE;
     }
-    // SAFETY: every caller hands in a place for a T.
+    // SAFETY: every caller passes a pointer to a T.
     done(result.map(|value| unsafe { to.write(value) }))
 }
 
@@ -154,7 +154,7 @@ unsafe extern "C" fn hipMemsetD8Async(at: u64, value: u8, bytes: usize, stream: 
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn hipModuleLoadData(module: *mut *mut c_void, image: *const c_void) -> c_int {
-    // SAFETY: an image that begins with our mark is one that `hiprtcGetCode` gave.
+    // SAFETY: an image that starts with our mark was returned by `hiprtcGetCode`.
     let code = unsafe { code_of(image.cast()) }.ok_or(Refusal::InvalidImage);
     unsafe { give(module, code.and_then(|code| engine(|engine| engine.load(code))).map(|id| id as *mut c_void)) }
 }
@@ -203,7 +203,7 @@ unsafe extern "C" fn hipModuleLaunchKernel(
             grid: Index3 { x: grid_x, y: grid_y, z: grid_z },
             block: Index3 { x: block_x, y: block_y, z: block_z },
             shared,
-            // SAFETY: the caller gives what the kernel takes.
+            // SAFETY: the caller passes the kernel's arguments.
             arguments: unsafe { arguments(&sizes, parameters) }?,
         };
         engine.enqueue(stream as u64, Work::Launch(Arc::new(launch)))

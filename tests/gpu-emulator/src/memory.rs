@@ -1,18 +1,18 @@
-//! The devices' memory: one range of addresses, reserved once, and a shadow that knows which bytes were written.
+//! The devices' memory: one range of addresses, reserved once, and a shadow that records which bytes were written.
 //!
-//! An address is not given out a second time, so that a use after free is found for certain. Memory is taken from the
-//! machine when it is touched.
+//! An address is never reused, so a use after free is always found. The machine allocates memory when it is first
+//! accessed.
 
 use std::collections::BTreeMap;
 
 /// Addresses for all allocations of a process.
 const RESERVED: usize = 1 << 38;
-/// Between two allocations; what lies there belongs to nobody.
+/// The gap between two allocations.
 const GAP: u64 = 256;
 const ALIGNMENT: u64 = 256;
 const PAGE: u64 = 4096;
 
-/// The shadow of a byte that was written; everything else is 0.
+/// The shadow of a byte that was written; the default is 0.
 pub(crate) const INITIALISED: u8 = 2;
 
 /// An allocation.
@@ -24,7 +24,7 @@ pub(crate) struct Block {
     pub(crate) number: u64,
 }
 
-/// What is wrong with a range of bytes.
+/// A problem of a range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wrong {
     Unaddressable,
@@ -49,7 +49,7 @@ pub(crate) struct Memory {
 }
 
 fn reserve() -> Option<u64> {
-    // SAFETY: a fresh private mapping; nothing else is touched.
+    // SAFETY: a new private mapping; no other memory is affected.
     let got = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -63,7 +63,7 @@ fn reserve() -> Option<u64> {
     (got != libc::MAP_FAILED).then_some(got as u64)
 }
 
-/// Gives the whole pages of a range back to the machine, and clears the rest of it.
+/// Returns the whole pages of a range to the machine, and clears the rest of it.
 fn forget(from: u64, bytes: u64) {
     let to = from + bytes;
     let (first, last) = (from.next_multiple_of(PAGE), to / PAGE * PAGE);
@@ -80,7 +80,7 @@ fn forget(from: u64, bytes: u64) {
 }
 
 impl Memory {
-    /// None where the machine does not give the addresses.
+    /// `None` if the machine cannot reserve the addresses.
     pub(crate) fn new() -> Option<Memory> {
         let (base, shadow) = (reserve()?, reserve()?);
         Some(Memory { base, shadow, next: base + PAGE, blocks: BTreeMap::new(), freed: BTreeMap::new() })
@@ -98,7 +98,7 @@ impl Memory {
         self.shadow
     }
 
-    /// All that is allocated, in the order of addresses.
+    /// All allocations, in the order of addresses.
     pub(crate) fn extents(&self) -> Vec<Extent> {
         self.blocks.iter().map(|(&from, block)| Extent { from, to: from + block.bytes }).collect()
     }
@@ -108,9 +108,9 @@ impl Memory {
         self.blocks.iter().filter(move |(_, block)| block.device == device).map(|(&at, &block)| (at, block))
     }
 
-    /// None when the reserved addresses are used up.
+    /// `None` if the reserved addresses are used up.
     pub(crate) fn allocate(&mut self, device: usize, bytes: u64, number: u64) -> Option<u64> {
-        // What fills a page begins at one, so that it can be given back whole.
+        // Large allocations start at a page boundary, so that whole pages can be returned.
         let from = self.next.next_multiple_of(if bytes >= PAGE { PAGE } else { ALIGNMENT });
         let next = from.checked_add(bytes)?.checked_add(GAP)?;
         if next > self.base + RESERVED as u64 {
@@ -121,7 +121,7 @@ impl Memory {
         Some(from)
     }
 
-    /// None if nothing that is allocated begins there.
+    /// `None` if no allocation starts there.
     pub(crate) fn free(&mut self, address: u64) -> Option<Block> {
         let block = self.blocks.remove(&address)?;
         forget(address, block.bytes);
@@ -133,12 +133,12 @@ impl Memory {
     #[allow(clippy::mut_from_ref)]
     fn shadow_of(&self, address: u64, bytes: u64) -> &mut [u8] {
         let at = (self.shadow + (address - self.base)) as *mut u8;
-        // SAFETY: the callers have seen that the range is allocated, so that its shadow is in the mapping. Nobody else
-        // holds a part of it: the engine's lock is held, and kernels run under it.
+        // SAFETY: the callers have checked that the range is allocated, so its shadow is in the mapping. No other
+        // reference to it exists: the engine's lock is held, and kernels run under it.
         unsafe { std::slice::from_raw_parts_mut(at, bytes as usize) }
     }
 
-    /// The bytes of a range that lies in one allocation, to be written.
+    /// The bytes of a range in one allocation, for writing.
     #[allow(clippy::mut_from_ref)]
     pub(crate) fn written(&self, address: u64, bytes: u64) -> Result<&mut [u8], Wrong> {
         let (&from, block) = self.blocks.range(..=address).next_back().ok_or(Wrong::Unaddressable)?;
@@ -151,7 +151,7 @@ impl Memory {
         Ok(unsafe { std::slice::from_raw_parts_mut(address as *mut u8, bytes as usize) })
     }
 
-    /// The bytes of a range that lies in one allocation and was written.
+    /// The bytes of a range in one allocation, if they were written.
     pub(crate) fn read(&self, address: u64, bytes: u64) -> Result<&[u8], Wrong> {
         let (&from, block) = self.blocks.range(..=address).next_back().ok_or(Wrong::Unaddressable)?;
         let end = address.checked_add(bytes).ok_or(Wrong::Unaddressable)?;
@@ -165,7 +165,7 @@ impl Memory {
         Ok(unsafe { std::slice::from_raw_parts(address as *const u8, bytes as usize) })
     }
 
-    /// Copies bytes, and what is known of them: what was not written stays so.
+    /// Copies bytes and their shadow: uninitialised bytes stay uninitialised.
     pub(crate) fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), Wrong> {
         let overlap = to < from + bytes && from < to + bytes;
         let inside = |at: u64| {
@@ -181,7 +181,7 @@ impl Memory {
         Ok(())
     }
 
-    /// An address in the words of allocations.
+    /// Describes an address relative to allocations.
     pub(crate) fn describe(&self, address: u64) -> String {
         let near =
             |blocks: &BTreeMap<u64, Block>| blocks.range(..=address).next_back().map(|(&at, &block)| (at, block));

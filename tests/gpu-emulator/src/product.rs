@@ -19,7 +19,7 @@ impl Element {
     }
 }
 
-/// A matrix as it lies in memory, or a batch of them.
+/// A matrix in memory, or a batch of matrices.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Matrix {
     pub(crate) at: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Matrix {
     pub(crate) transposed: bool,
 }
 
-/// A product. `a` as taken is [m, k], `b` as taken [k, n], `c` and `d` are [m, n].
+/// A product. After transposition, `a` is [m, k], `b` is [k, n], `c` and `d` are [m, n].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Product {
     pub(crate) m: u64,
@@ -49,13 +49,13 @@ pub(crate) struct Product {
     pub(crate) activation: Activation,
 }
 
-/// What is done last. The matrix is [m, n].
+/// The activation after the product. The matrix is [m, n].
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Activation {
     None,
-    /// What there is is stored in the matrix, and its GELU is the result.
+    /// The value is stored in the matrix, and its GELU is the result.
     Gelu(Matrix),
-    /// What there is is multiplied with the slope of GELU at what the matrix holds.
+    /// The value is multiplied with the slope of GELU at the matrix's values.
     GeluGradient(Matrix),
 }
 
@@ -93,7 +93,7 @@ impl Matrix {
         self.at.wrapping_add(index.wrapping_add(column * self.leading + row).wrapping_mul(self.element.bytes()))
     }
 
-    /// The matrix of [rows, columns] as it lies in memory, column after column.
+    /// The matrix of [rows, columns] in its memory layout, column after column.
     fn load(
         &self,
         memory: &Memory,
@@ -178,7 +178,7 @@ impl Product {
         Ok(())
     }
 
-    /// Does what is done last to a column.
+    /// Applies the activation to a column.
     fn activate(&self, memory: &Memory, batch: u64, column: u64, values: &mut [f32]) -> Result<(), Refused> {
         match self.activation {
             Activation::None => {}

@@ -1,10 +1,10 @@
-//! Problems, told to people on standard error and to tests in a file.
+//! Reports problems, to people on standard error and to tests in a file.
 
 use std::io::Write;
 
 use crate::settings::settings;
 
-/// Tells a problem, in one line.
+/// Reports a problem, in one line.
 pub(crate) fn report(text: &str) {
     eprintln!("gpu-emulator: {text}");
     let Some(file) = &settings().report else { return };

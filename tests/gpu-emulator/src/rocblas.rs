@@ -18,7 +18,7 @@ const NONE: c_int = 111;
 const TRANSPOSE: c_int = 112;
 const F32: c_int = 151;
 
-/// What a handle knows.
+/// The state of a handle.
 struct Handle {
     stream: u64,
 }
@@ -69,7 +69,7 @@ unsafe extern "C" fn rocblas_set_workspace(handle: *mut c_void, _address: *mut c
     if handle.is_null() { INVALID_HANDLE } else { SUCCESS }
 }
 
-/// An operand as the library is given it: address, type, leading dimension, stride.
+/// An operand in a call: address, type, leading dimension, stride.
 type Given = (u64, c_int, c_int, i64);
 
 fn matrix((at, kind, leading, stride): Given, transposed: bool) -> Option<Matrix> {
@@ -81,7 +81,7 @@ fn matrix((at, kind, leading, stride): Given, transposed: bool) -> Option<Matrix
     Some(Matrix { at, element, leading: leading as u64, stride, transposed })
 }
 
-/// The product, or the code of what is wrong with it.
+/// The product, or an error code.
 fn product(
     operations: [c_int; 2],
     extents: [c_int; 4],
@@ -98,7 +98,7 @@ fn product(
     if extents.iter().any(|&extent| extent <= 0) || leading.iter().zip(rows).any(|(&leading, rows)| leading < rows) {
         return Err(INVALID_SIZE);
     }
-    // Both sides have one type; the result has it too, or is f32.
+    // Both operands have one type; the result has the same type, or f32.
     if a.1 != b.1 || c.1 != d.1 || (d.1 != a.1 && d.1 != F32) {
         return Err(NOT_IMPLEMENTED);
     }

@@ -1,4 +1,4 @@
-//! A program on its way through a runtime compiler; libnvrtc and libhiprtc differ in names only.
+//! A program of a runtime compiler; libnvrtc and libhiprtc differ only in names.
 #![allow(non_snake_case, clippy::missing_safety_doc)]
 
 use std::ffi::{CStr, c_char, c_int};
@@ -10,12 +10,12 @@ const INVALID_INPUT: c_int = 3;
 const INVALID_PROGRAM: c_int = 4;
 const COMPILATION: c_int = 6;
 
-/// A source, and what became of it.
+/// A source, and its compiled code.
 pub(crate) struct Program {
     source: String,
     headers: Vec<(String, String)>,
     image: Vec<u8>,
-    /// Ends with a zero, as what is read of it does.
+    /// Terminated by a zero, for C callers.
     log: Vec<u8>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) unsafe fn create(
     if program.is_null() || source.is_null() {
         return INVALID_INPUT;
     }
-    // SAFETY: the caller hands in what the library's documentation asks for.
+    // SAFETY: guaranteed by the caller, according to the library's documentation.
     unsafe {
         let (texts_of, names) = (texts(count, headers), texts(count, names));
         let headers = names.into_iter().zip(texts_of).collect();
@@ -81,7 +81,7 @@ pub(crate) unsafe fn build(
     }
 }
 
-/// What can be read of a program.
+/// The readable properties of a program.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
     Image,
@@ -143,7 +143,7 @@ unsafe extern "C" fn nvrtcGetErrorString(code: c_int) -> *const c_char {
     text.as_ptr()
 }
 
-/// The architectures that this compiler makes code for.
+/// The architectures for which this compiler generates code.
 const ARCHITECTURES: [c_int; 4] = [75, 80, 90, 100];
 
 #[unsafe(no_mangle)]

@@ -1,35 +1,35 @@
-//! What the environment asks of the emulator.
+//! The settings of the emulator in the environment.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// The seed of the order in which blocks and threads get their turns; none or 0 is their natural order.
+/// The seed of the order in which blocks and threads are scheduled; by default or with 0, it is their natural order.
 pub(crate) const SEED: &str = "ASSAY_GPU_EMULATOR_SEED";
 /// Bytes of memory of each device.
 pub(crate) const MEMORY: &str = "ASSAY_GPU_EMULATOR_MEMORY";
-/// How many devices there are.
+/// The number of devices.
 pub(crate) const DEVICES: &str = "ASSAY_GPU_EMULATOR_DEVICES";
-/// The wave of an AMD device, 32 or 64.
+/// The wave width of an AMD device, 32 or 64.
 pub(crate) const WAVE: &str = "ASSAY_GPU_EMULATOR_WAVE";
-/// What fails, and when: `allocation:3`, `bytes:1000000`, `lost:3`, `fault:3`; on one device only with `@1` behind it.
+/// The injected failure: `allocation:3`, `bytes:1000000`, `lost:3`, `fault:3`; with the suffix `@1` only on device 1.
 pub(crate) const FAIL: &str = "ASSAY_GPU_EMULATOR_FAIL";
-/// With 0, libcublasLt has no product with GELU in its epilogue.
+/// With 0, libcublasLt supports no product with GELU in its epilogue.
 pub(crate) const GELU: &str = "ASSAY_GPU_EMULATOR_GELU";
-/// A file that every problem is written to, one line each.
+/// A file to which every problem is written, one per line.
 pub(crate) const REPORT: &str = "ASSAY_GPU_EMULATOR_REPORT";
 /// The folder of compiled kernels.
 pub(crate) const CACHE: &str = "ASSAY_GPU_EMULATOR_CACHE";
 
-/// A failure that the environment asks for.
+/// An injected failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Injected {
-    /// The allocation of this number fails, counted from 1.
+    /// The allocation with this number fails, counted from 1.
     Allocation(u64),
-    /// An allocation fails that would bring those so far above so many bytes.
+    /// An allocation fails if it would bring the total above this number of bytes.
     Bytes(u64),
-    /// The device is gone from the launch of this number on, counted from 1.
+    /// The device is lost from the launch with this number on, counted from 1.
     Lost(u64),
-    /// The kernel of this launch faults, counted from 1.
+    /// The kernel of the launch with this number faults, counted from 1.
     Fault(u64),
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Settings {
     pub(crate) memory: usize,
     pub(crate) devices: usize,
     pub(crate) wave: u32,
-    /// What fails, and the only device on which it does; `None` for all of them.
+    /// The injected failure, and its only device; `None` for all devices.
     pub(crate) fail: Option<(Injected, Option<usize>)>,
     pub(crate) gelu: bool,
     pub(crate) report: Option<PathBuf>,
@@ -66,7 +66,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.trim().parse().ok()
 }
 
-/// What fails, and the only device on which it does.
+/// Splits a failure and its only device.
 fn on_a_device(text: String) -> Option<(String, Option<usize>)> {
     match text.split_once('@') {
         Some((what, device)) => Some((what.to_owned(), Some(device.trim().parse().ok()?))),
@@ -75,7 +75,7 @@ fn on_a_device(text: String) -> Option<(String, Option<usize>)> {
 }
 
 impl Settings {
-    /// What fails on this device.
+    /// The injected failure on this device.
     pub(crate) fn fails_on(&self, device: usize) -> Option<Injected> {
         self.fail.filter(|(_, only)| only.is_none_or(|only| only == device)).map(|(injected, _)| injected)
     }

@@ -1,11 +1,11 @@
-//! A preprocessed kernel source, in words that C++ knows.
+//! Converts a preprocessed kernel source to C++.
 
 use std::fmt::Write as _;
 
 const GLOBAL: &str = "__global__";
 const BOUNDS: &str = "__launch_bounds__";
 
-/// A kernel's name, and the most threads of its block as the source writes them.
+/// A kernel's name, and the maximum threads of its block as in the source.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     name: String,
@@ -27,7 +27,7 @@ pub(crate) fn translated(source: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// Takes the words out of the heads of kernels, which are noted.
+/// Removes the keywords from kernel declarations, and records the kernels.
 fn without_words(source: &str) -> Result<(String, Vec<Found>), String> {
     let (mut text, mut kernels, mut rest) = (String::with_capacity(source.len()), Vec::<Found>::new(), source);
     while let Some(at) = rest.find(GLOBAL) {
@@ -50,7 +50,7 @@ fn without_words(source: &str) -> Result<(String, Vec<Found>), String> {
     Ok((text, kernels))
 }
 
-/// The head of a function up to its parameters' parenthesis, its bounds taken out; and how many bytes that is.
+/// The declaration of a function up to its parameters' parenthesis, without its launch bounds; and its length in bytes.
 fn head(text: &str) -> Result<(String, Option<String>, usize), String> {
     let (mut head, mut threads, mut at) = (String::new(), None, 0);
     loop {
@@ -69,7 +69,7 @@ fn head(text: &str) -> Result<(String, Option<String>, usize), String> {
     }
 }
 
-/// Where the parenthesis at `open` is closed.
+/// The index of the parenthesis that closes the one at `open`.
 fn closing(text: &str, open: usize) -> Option<usize> {
     let mut depth = 0;
     for (at, c) in text[open..].char_indices() {
@@ -85,7 +85,7 @@ fn closing(text: &str, open: usize) -> Option<usize> {
     None
 }
 
-/// `extern static T name[];`, which is what `extern __shared__ T name[];` has become, as a pointer.
+/// Converts `extern static T name[];`, which is the expansion of `extern __shared__ T name[];`, to a pointer.
 fn dynamic_shared(source: &str) -> Result<String, String> {
     let (mut text, mut rest) = (String::with_capacity(source.len()), source);
     while let Some(at) = rest.find("extern static ") {
@@ -105,7 +105,7 @@ fn dynamic_shared(source: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// A type without `__attribute__((aligned(n)))` or `alignas(n)` before it: the emulator's own alignment is a page.
+/// A type without `__attribute__((aligned(n)))` or `alignas(n)` before it: the emulator aligns to a page.
 fn without_alignment(kind: &str) -> String {
     let mut kind = kind.trim();
     for word in ["__attribute__", "alignas"] {

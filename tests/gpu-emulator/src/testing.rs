@@ -1,19 +1,19 @@
-//! For tests: a process in which the vendors' libraries are this one.
+//! For tests: a process with this library instead of the vendors' libraries.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::settings;
 
-/// The names under which the libraries are looked for.
+/// The file names of the vendors' libraries.
 const LIBRARIES: [&str; 6] =
     ["libcuda.so", "libnvrtc.so", "libcublasLt.so", "libamdhip64.so", "libhiprtc.so", "librocblas.so"];
 
 /// Set in the process of a test that runs on the emulator.
 const INSIDE: &str = "ASSAY_GPU_EMULATOR_INSIDE";
 
-/// A folder with this library under the vendors' names, for `LD_LIBRARY_PATH`. It lies beside the built library and is
-/// made at the first call.
+/// A folder with this library under the vendors' names, for `LD_LIBRARY_PATH`. It is next to the built library and is
+/// created at the first call.
 ///
 /// # Panics
 /// If the test does not run from a cargo target folder, or the folder cannot be written.
@@ -29,7 +29,7 @@ pub fn library_folder() -> PathBuf {
         if std::fs::read_link(&link).is_ok_and(|target| target == built) {
             continue;
         }
-        // Another test may make it at the same time: a link of our own name, put in the place of whatever is there.
+        // Another test may create it at the same time: a link with a unique name is renamed over the existing one.
         let own = folder.join(format!("{name}.{}.{:?}", std::process::id(), std::thread::current().id()));
         std::os::unix::fs::symlink(&built, &own).expect("a link to the emulator is made");
         std::fs::rename(&own, &link).expect("a link to the emulator is put in its place");
@@ -37,17 +37,17 @@ pub fn library_folder() -> PathBuf {
     folder
 }
 
-/// What came of a test on the emulator.
+/// The result of a test on the emulator.
 #[derive(Debug)]
 pub struct Emulated {
-    /// What the process said, and how it ended.
+    /// The output and exit status of the process.
     pub output: Output,
     /// The problems that the emulator found, one line each.
     pub problems: Vec<String>,
 }
 
 impl Emulated {
-    /// Sets a command up to find the emulator, with a fresh report in `scratch`.
+    /// Sets up a command to find the emulator, with a new report in `scratch`.
     ///
     /// # Panics
     /// As [`library_folder`] does.
@@ -66,12 +66,12 @@ impl Emulated {
     }
 }
 
-/// Runs the body of the test `name` in a process of its own, in which the vendors' libraries are the emulator, with
-/// these variables in its environment. `name` is the test's path, as `cargo test` prints it. The test passes if the body
-/// does and `expected` is content with what came of it.
+/// Runs the body of the test `name` in a separate process, with the emulator instead of the vendors' libraries, and with
+/// these variables in its environment. `name` is the test's path, as printed by `cargo test`. The test passes if the
+/// body passes and `expected` accepts the result.
 ///
 /// # Panics
-/// If the body panics, or `expected` does.
+/// If the body or `expected` panics.
 pub fn emulated(name: &str, variables: &[(&str, &str)], body: impl FnOnce(), expected: impl FnOnce(&Emulated)) {
     if std::env::var_os(INSIDE).is_some() {
         return body();

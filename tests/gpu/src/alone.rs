@@ -1,5 +1,5 @@
-//! What the launches of a step take when each has the device to itself: their sum, to compare the step with, and each
-//! kernel's share of it.
+//! The time of each launch of a step when it has the device to itself: the sum, for comparison with the step, and each
+//! kernel's share.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,19 +10,19 @@ use assay_gpu::{
 
 type Result<T = (), E = DriverError> = std::result::Result<T, E>;
 
-/// A driver that, where it is asked to, waits for each launch and adds up what they take.
+/// A driver that, if enabled, waits for each launch and adds up the times.
 #[derive(Debug)]
 pub struct Alone {
     inner: Arc<dyn Driver>,
-    /// What was launched so far; none while nothing is added up.
+    /// The launches so far; `None` if times are not added up.
     profile: Mutex<Option<Profile>>,
     /// The names of the kernels that were compiled.
     names: Mutex<BTreeMap<u64, String>>,
-    /// Milliseconds that are measured where nothing is launched.
+    /// The measured milliseconds without a launch.
     overhead: f64,
 }
 
-/// What launches took, by kernel.
+/// The times of launches, by kernel.
 #[derive(Debug, Clone, Default)]
 pub struct Profile(BTreeMap<String, Cost>);
 
@@ -64,10 +64,10 @@ impl Alone {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What everything that `work` launches takes, one launch after the other.
+    /// The time of all launches of `work`, one after the other.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// The errors of `work`.
     pub fn profile_of<E>(&self, work: impl FnOnce() -> Result<(), E>) -> Result<Profile, E> {
         *self.profile() = Some(Profile::default());
         let done = work();
@@ -75,7 +75,7 @@ impl Alone {
         done.map(|()| profile)
     }
 
-    /// Does `work`, and adds what it takes to the kernel of this name if costs are added up.
+    /// Performs `work`, and adds its time to the kernel with this name if times are added up.
     fn measure(&self, name: impl FnOnce() -> String, mut work: impl FnMut() -> Result) -> Result {
         if self.profile().is_none() {
             return work();

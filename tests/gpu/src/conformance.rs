@@ -1,4 +1,4 @@
-//! The suite that every backend is held to, on this device.
+//! The conformance suite of all backends, on this device.
 
 use assay_conformance::{
     Report, Tolerance, check_adamw, check_attention_bf16, check_recurrences, check_refusals, check_same_bits,
@@ -6,7 +6,7 @@ use assay_conformance::{
 };
 use assay_tensor::{DType, Device};
 
-/// What is wrong, one part of the suite after the other.
+/// The problems found, part by part.
 pub fn check(device: &Device) -> Vec<String> {
     type Part = (&'static str, fn(&Device) -> Report);
     let parts: [Part; 8] = [

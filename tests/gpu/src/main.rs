@@ -1,4 +1,4 @@
-//! Checks and measures the CUDA backend on the GPU of the machine it runs on; see `run.sh` beside it.
+//! Checks and measures the CUDA backend on the GPU of this machine; see `run.sh` in the same folder.
 //!
 //! ```text
 //! assay-gpu-check [--tiny] [--commit ID] [--results FOLDER]
@@ -6,10 +6,10 @@
 //! assay-gpu-check --serve
 //! ```
 //!
-//! First the conformance suite: a device that computes wrong is not measured. Then the measurements, each beside what
-//! bounds it, in turns and in one run. The table comes last, and the same in JSON goes into the folder. `--tiny` takes
-//! sizes with which an emulated device is done in seconds; its numbers say nothing. With `--profile` it prints what each kernel
-//! takes of a training step, and nothing else; with `--serve` it does what `peers.py` asks on standard input.
+//! First the conformance suite: a device with wrong results is not measured. Then the measurements, each compared with its
+//! bound, alternately in one run. The table comes last, and is also written to the folder as JSON. `--tiny` uses sizes for
+//! which an emulated device needs seconds; its numbers are meaningless. With `--profile` it only prints the time of each kernel
+//! in a training step; with `--serve` it answers the requests of `peers.py` on standard input.
 
 mod alone;
 mod conformance;
@@ -31,7 +31,7 @@ use crate::report::GpuReport;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What the command line asks for.
+/// The arguments of the command line.
 #[derive(Default)]
 struct Arguments {
     tiny: bool,
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the device computes right.
+/// Whether the device computes correctly.
 fn run() -> Result<bool, Failure> {
     let arguments = Arguments::read(std::env::args().skip(1))?;
     let driver: Arc<dyn Driver> = Arc::new(Cuda::open(0, None)?);

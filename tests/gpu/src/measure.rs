@@ -1,4 +1,4 @@
-//! Kernels beside what bounds them: copies on the device, and matrix products.
+//! Kernels compared with their bounds: copies on the device, and matrix products.
 
 use assay_gpu::{Address, Driver, DriverError, Element, Epilogue, Operand, Product};
 use assay_tensor::{Array, AttentionKind, AttentionOptions, DType, Device, Scan, Tensor, Unary, bf16};
@@ -6,17 +6,17 @@ use assay_tensor::{Array, AttentionKind, AttentionOptions, DType, Device, Scan, 
 use crate::Failure;
 use crate::report::GpuReport;
 
-/// How large everything is.
+/// The sizes of all measurements.
 pub struct Sizes {
-    /// Bytes that are copied.
+    /// The size of a copy in bytes.
     pub copy: usize,
     /// The side of the square matrices.
     pub side: usize,
     /// B, T, K of the scan.
     pub scan: [usize; 3],
-    /// B, T, D, K of TEN's layer beside the published form.
+    /// B, T, D, K of TEN's layer, compared with the published form.
     pub layer: [usize; 4],
-    /// Steps between which its gradient is cut.
+    /// The number of steps between cuts of its gradient.
     pub chunk: usize,
     /// B, H, T, Dh of attention.
     pub attention: [usize; 4],
@@ -27,7 +27,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// What the targets speak of.
+    /// The sizes of the targets.
     pub fn real() -> Sizes {
         Sizes {
             copy: 1 << 30,
@@ -48,8 +48,8 @@ impl Sizes {
     }
 }
 
-/// Samples of two kinds of work in turns, in units a second: what `driver` says that each took, after one of each that is
-/// not counted.
+/// Samples of two kinds of work alternately, in units per second according to `driver`, after one unmeasured sample of
+/// each.
 pub fn in_turns(
     driver: &dyn Driver,
     pairs: usize,
@@ -59,7 +59,7 @@ pub fn in_turns(
     let (mut left, mut right) = (Vec::new(), Vec::new());
     for pair in 0..=pairs {
         let milliseconds = [driver.measure_time(&mut first.1)?, driver.measure_time(&mut second.1)?];
-        // An emulated device may be done in no time at all.
+        // An emulated device may take no measurable time.
         let rates = [first.0, second.0].map(|units| units * 1e3);
         if pair > 0 {
             left.push(rates[0] / milliseconds[0].max(1e-6));
@@ -69,7 +69,7 @@ pub fn in_turns(
     Ok((left, right))
 }
 
-/// The elements of a matrix: numbers in [-1, 1) without a pattern.
+/// The elements of a matrix: random numbers in [-1, 1).
 fn random_bytes(count: usize, element: Element) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
@@ -82,7 +82,7 @@ fn random_bytes(count: usize, element: Element) -> Vec<u8> {
     }
 }
 
-/// A square product of two matrices in memory of its own.
+/// A square product of two matrices in separate memory.
 pub struct Multiply<'a> {
     driver: &'a dyn Driver,
     product: Product,
@@ -90,8 +90,8 @@ pub struct Multiply<'a> {
 }
 
 impl<'a> Multiply<'a> {
-    /// Of matrices of this side; the result is f32. They hold random numbers: products of zeros are quicker than others, since
-    /// the device draws less power.
+    /// Of matrices with this side; the result is f32. They contain random numbers: products of zeros are faster, since the
+    /// device draws less power.
     pub fn new(driver: &'a dyn Driver, side: usize, element: Element) -> Result<Self, DriverError> {
         let bytes = side * side * 4;
         let places = [driver.allocate(bytes)?, driver.allocate(bytes)?, driver.allocate(bytes)?];
@@ -119,7 +119,7 @@ impl<'a> Multiply<'a> {
         2.0 * (self.product.m as f64).powi(3)
     }
 
-    /// Starts it.
+    /// Starts the product.
     pub fn run(&self) -> Result<(), DriverError> {
         self.driver.launch_product(&self.product)
     }
@@ -128,7 +128,7 @@ impl<'a> Multiply<'a> {
 impl Drop for Multiply<'_> {
     fn drop(&mut self) {
         for place in self.places {
-            // A device that was lost has nothing left to free.
+            // If the device was lost, there is nothing to free.
             let _ = self.driver.free(place);
         }
     }
@@ -148,7 +148,7 @@ impl<'a> Copy<'a> {
         Ok(Copy { driver, bytes, places })
     }
 
-    /// Read and written.
+    /// Gigabytes read and written.
     fn gigabytes(&self) -> f64 {
         2e-9 * self.bytes as f64
     }
@@ -166,7 +166,7 @@ impl Drop for Copy<'_> {
     }
 }
 
-/// All kernels.
+/// Measures all kernels.
 ///
 /// # Errors
 /// If the device fails.
@@ -187,8 +187,8 @@ fn products(driver: &dyn Driver, sizes: &Sizes, report: &mut GpuReport) -> Resul
     report.rate(&format!("matmul bf16 {}", sizes.side), "TFLOP/s", &bf16s)
 }
 
-/// A layer with GELU after it as one operation, beside the same as operations by themselves: what the library's epilogue is
-/// worth, if it has one.
+/// A layer with GELU as one operation, compared with separate operations: the benefit of the library's epilogue, if it has
+/// one.
 fn gelu(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut GpuReport) -> Result<(), Failure> {
     let ([b, t, d, _], kernels) = (sizes.layer, device.kernels());
     let (rows, wide) = (b * t, 4 * d);
@@ -215,7 +215,7 @@ fn gelu(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut GpuRep
     failed.0.or(failed.1).map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Numbers without a pattern, at most `scale` in magnitude; `peers.py` makes the same.
+/// Pseudorandom numbers, at most `scale` in magnitude; `peers.py` generates the same.
 pub fn tensor(device: &Device, dims: &[usize], scale: f32) -> Result<Tensor, Failure> {
     let count: usize = dims.iter().product();
     let values = (0..count).map(|i| ((i * 7919 % 2003) as f32 / 1001.5 - 1.0) * scale).collect();
@@ -226,7 +226,7 @@ fn numbers(device: &Device, dims: &[usize], scale: f32) -> Result<Array, Failure
     Ok(tensor(device, dims, scale)?.array().clone())
 }
 
-/// Runs an operation of the device for its time, and keeps what went wrong.
+/// Performs an operation whose time is measured, and stores its error.
 pub fn work<T>(failed: &mut Option<String>, operation: assay_tensor::Result<T>) -> Result<(), DriverError> {
     if let Err(error) = operation {
         *failed = Some(error.to_string());
@@ -251,12 +251,12 @@ fn scan(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut GpuRep
     let copy = Copy::new(driver, sizes.copy)?;
     let elements = (b * t * k) as f64;
     let mut failed = None;
-    // beta in, both parts of the states out.
+    // Reads beta, writes both parts of the states.
     let forward = (12e-9 * elements, || work(&mut failed, kernels.diagonal_scan(call)));
     let (rate, bound) = in_turns(driver, sizes.pairs, forward, (copy.gigabytes(), || copy.run()))?;
     report.rate("copy on the device", "GB/s", &bound)?;
     report.bounded(&format!("scan forward [{b}, {t}, {k}]"), "GB/s", &rate, ("the copy", &bound))?;
-    // The gradients of both parts and the states in, the gradients of both parts of beta out.
+    // Reads the gradients of both parts and the states, writes the gradients of both parts of beta.
     let backward = (24e-9 * elements, || {
         let grads = (Some(&states.0), Some(&states.1));
         work(&mut failed, kernels.diagonal_scan_backward(call, (&states.0, &states.1), grads))
@@ -273,7 +273,7 @@ fn attention(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut G
     let narrow = |x: &Array| kernels.cast(x, DType::Bf16);
     let (q16, k16, v16) = (narrow(&q)?, narrow(&k)?, narrow(&v)?);
     let options = AttentionOptions { causal: true, scale: (d as f64).sqrt().recip(), kind: AttentionKind::Flash };
-    // Two products over the half of all pairs that a causal query sees.
+    // Two products over the half of all pairs that causal queries attend to.
     let tera = 2e-12 * (b * h * t * t * d) as f64;
     let mut failed = None;
     let (out, lse) = kernels.attention_bf16(&q16, &k16, &v16, options)?;
@@ -293,7 +293,7 @@ fn attention(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut G
                 work(&mut failed, kernels.attention_bf16_backward(&q16, &k16, &v16, &out, &lse, &q, options))
             }
         };
-        // Five products instead of two, as it is counted usually: the scores are computed again once.
+        // Five products instead of two, by the usual count: the scores are recomputed once.
         let (rate, bound) = in_turns(driver, sizes.pairs, (2.5 * tera, backward), product())?;
         let what = format!("flash attention backward, {name}, causal [{b}, {h}, {t}, {d}]");
         report.bounded(&what, "TFLOP/s", &rate, (&format!("matmul {name}"), &bound))?;

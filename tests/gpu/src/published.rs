@@ -1,5 +1,5 @@
-//! TEN's layer as it was published, beside ours: the projections and the recurrence of one time step after the other, each
-//! step its own launches, as the documents' code had it before any of its optimizations.
+//! TEN's published layer compared with ours: the projections and the recurrence one time step after the other, each step
+//! with separate launches, as in the documents' code before its optimizations.
 
 use assay_gpu::{Driver, DriverError};
 use assay_tensor::{Device, Scan, Tensor, diagonal_scan};
@@ -8,10 +8,10 @@ use crate::Failure;
 use crate::measure::{Sizes, in_turns, tensor, work};
 use crate::report::GpuReport;
 
-/// Both forms must agree to this, relative to the loss: the sums of f32 differ in their order.
+/// The maximum difference of both forms, relative to the loss: the sums of f32 differ in their order.
 const AGREE: f64 = 1e-3;
 
-/// A layer, x in R^{B x T x D} and what its output is weighed by:
+/// A layer with input x in R^{B x T x D} and the weights of its output:
 /// y_t = W_out [Re c_t ; Im c_t], c_t = a c_{t-1} + W_in x_t, loss = sum(y * weight).
 struct Layer {
     x: Tensor,
@@ -37,7 +37,7 @@ impl Layer {
         })
     }
 
-    /// All time steps at once: two products and one scan, whose gradient is cut at the chunks' ends.
+    /// All time steps at once: two products and one scan, whose gradient is cut at the end of each chunk.
     fn ours(&self) -> assay_tensor::Result<Tensor> {
         let beta = self.x.linear(&self.input, None)?;
         let (re, im) = diagonal_scan(Scan {
@@ -94,7 +94,7 @@ impl Layer {
 /// Forward and backward of the layer in both forms.
 ///
 /// # Errors
-/// If the device fails, or the forms do not compute the same.
+/// If the device fails, or the results of the forms differ.
 pub fn all(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut GpuReport) -> Result<(), Failure> {
     let [b, t, d, k] = sizes.layer;
     eprintln!("the published form");

@@ -1,4 +1,4 @@
-//! What was measured, as a table and as JSON.
+//! The measurements, as a table and as JSON.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 
 use crate::Failure;
 
-/// One measurement beside what bounds it.
+/// One measurement with its bound.
 struct Row {
     what: String,
     /// Median of the samples.
     value: Estimate,
     unit: &'static str,
-    /// What it is compared with, and the ratio to that: 1 is as good as it.
+    /// The bound, and the ratio to it: 1 reaches the bound.
     bound: Option<(String, Estimate)>,
 }
 
-/// All of a run.
+/// The results of a run.
 pub struct GpuReport {
     device: Value,
     title: String,
@@ -27,7 +27,7 @@ pub struct GpuReport {
 }
 
 impl GpuReport {
-    /// Of this device, and of the program built from this commit.
+    /// A report for this device, and for the program built from this commit.
     pub fn new(properties: &DeviceProperties, commit: Option<String>) -> GpuReport {
         let architecture = match &properties.architecture {
             Architecture::Cuda(major, minor) => format!("sm_{major}{minor}"),
@@ -45,14 +45,14 @@ impl GpuReport {
         GpuReport { device, title, rows: Vec::new() }
     }
 
-    /// Adds a rate that was sampled alone.
+    /// Adds a rate that was sampled separately.
     pub fn rate(&mut self, what: &str, unit: &'static str, samples: &[f64]) -> Result<(), Failure> {
         let value = Bootstrap::default().median(samples)?;
         self.rows.push(Row { what: what.to_owned(), value, unit, bound: None });
         Ok(())
     }
 
-    /// Adds a rate, sampled in turns with what bounds it.
+    /// Adds a rate, sampled alternately with its bound.
     pub fn bounded(
         &mut self,
         what: &str,

@@ -1,8 +1,8 @@
-//! Our side of the comparison with PyTorch on a GPU (`peers.py`): a process that does work on request.
+//! Our side of the comparison with PyTorch on a GPU (`peers.py`): a process that works on request.
 //!
-//! The first line of standard input says what the work is, in JSON; every further line is a request, and each is answered
-//! by a line, as the comparison on the processor has it (`tests/peers`). Times are those of the clock on the wall, from when
-//! the device is idle until it is idle again.
+//! The first line of standard input describes the work, in JSON; every further line is a request, and each is answered with
+//! one line, as in the comparison on the processor (`tests/peers`). Times are wall-clock times from an idle device until it
+//! is idle again.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::measure::tensor;
 
-/// What to do.
+/// The work.
 #[derive(Deserialize)]
 #[serde(tag = "work", rename_all = "snake_case")]
 enum Setup {
-    /// TEN's recurrence, forward and backward, beta in R^{B x T x K}; truncated at the ends of chunks, if there are any.
+    /// TEN's recurrence, forward and backward, beta in R^{B x T x K}; truncated at the ends of chunks, if given.
     Recurrence { batch: usize, length: usize, states: usize, chunk: Option<usize> },
-    /// Causal attention over H heads of width d, of operands of a type (`f32` or `bf16`); forward alone, or with its gradient.
+    /// Causal attention over H heads of width d, with operands of a type (`f32` or `bf16`); only forward, or with its gradient.
     Attention { batch: usize, heads: usize, length: usize, width: usize, precision: DType, backward: bool },
     /// Training steps.
     Training { setup: Box<assay_steps::Setup> },
@@ -33,17 +33,17 @@ enum Setup {
 #[derive(Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 enum Request {
-    /// Write the checkpoint, and say the tokens; of a training only.
+    /// Write the checkpoint, and return the tokens; only for a training.
     Export { path: String },
-    /// Say the loss and the norm of its gradient.
+    /// Return the loss and the norm of its gradient.
     Check,
-    /// Do so many steps, and say how long they took.
+    /// Execute `count` steps, and return their duration.
     Steps { count: usize },
 }
 
 /// Work on the device.
 enum Work {
-    /// A value of some leaves and the loss sum(value * weight): the work is the value, or the loss with its gradient.
+    /// A function of some leaves and the loss sum(value * weight): the work is the function, or the loss with its gradient.
     Loss {
         leaves: Vec<Tensor>,
         value: Box<Compute>,
@@ -55,10 +55,10 @@ enum Work {
 
 type Compute = dyn Fn(&[Tensor]) -> assay_tensor::Result<Tensor>;
 
-/// Answers until there are no more requests.
+/// Answers requests until the input ends.
 ///
 /// # Errors
-/// If the device fails, or a line cannot be understood.
+/// If the device fails, or a line is invalid.
 pub fn serve(driver: &dyn Driver, device: &Device) -> Result<(), Failure> {
     let mut lines = std::io::stdin().lock().lines();
     let setup = serde_json::from_str(&lines.next().ok_or("no setup on standard input")??)?;
@@ -135,7 +135,7 @@ fn recurrence(device: &Device, dims: [usize; 3], chunk: Option<usize>) -> Result
     let leaves = vec![variable(&dims)?, variable(&[states])?, variable(&[states])?];
     let value = move |leaves: &[Tensor]| {
         let [beta, nu, phase] = leaves else { unreachable!("there are three") };
-        // Magnitudes from exp(-e^-1) to exp(-e^-3), as trained models have them.
+        // Magnitudes from exp(-e^-1) to exp(-e^-3), as in trained models.
         let magnitude = nu.offset(-2.0)?.exp()?.neg()?.exp()?;
         let (re, im) = diagonal_scan(Scan {
             decay_re: &magnitude.mul(&phase.cos()?)?,
@@ -151,7 +151,7 @@ fn recurrence(device: &Device, dims: [usize; 3], chunk: Option<usize>) -> Result
     Ok(Work::Loss { leaves, value: Box::new(value), weight, backward: true })
 }
 
-/// Attention of queries, keys and values of this type.
+/// Attention with queries, keys and values of this type.
 fn attention(device: &Device, dims: [usize; 4], precision: DType, backward: bool) -> Result<Work, Failure> {
     let weight = tensor(device, &dims, (dims.iter().product::<usize>() as f32).sqrt().recip())?;
     let leaf = |scale| Ok::<_, Failure>(tensor(device, &dims, scale)?.cast(precision)?.variable());

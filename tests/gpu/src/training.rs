@@ -1,4 +1,4 @@
-//! Training steps of the models, beside the rate of matrix products, and beside the sum of their own kernels.
+//! Training steps of the models, compared with the rate of matrix products, and with the sum of their kernels.
 
 use std::sync::Arc;
 
@@ -12,8 +12,7 @@ use crate::alone::Alone;
 use crate::measure::{Multiply, Sizes, in_turns};
 use crate::report::GpuReport;
 
-/// Name, D, K, layers, cells, vocabulary, batch, length: the sizes of the CPU's table, and the one that the GPU's targets speak
-/// of.
+/// Name, D, K, layers, cells, vocabulary, batch, length: the sizes of the CPU's table, and the size of the GPU's targets.
 const SIZES: [(&str, [usize; 7]); 4] = [
     ("XS", [128, 64, 2, 1, 256, 8, 256]),
     ("S", [256, 64, 4, 2, 256, 8, 256]),
@@ -61,7 +60,7 @@ fn one(
     let mut training = Training::new(device, &setup)?;
     let tokens = training.tokens() as f64;
     let operations = operations_per_token(&training.model()?, setup.length);
-    // The first two steps of a shape are done operation by operation; from then on a step is one graph.
+    // The first two steps of a shape are executed operation by operation; later steps are one graph.
     for _ in 0..3 {
         training.step()?;
     }
@@ -85,7 +84,7 @@ fn one(
     report.bounded("  its operations", "TFLOP/s", &achieved, (&format!("matmul {precision}"), &bound))
 }
 
-/// A small step beside the sum of what its launches take alone: what is missing to 1 is waiting between them.
+/// A small step compared with the sum of its launches when each runs alone: the difference to 1 is time between launches.
 ///
 /// # Errors
 /// If the device fails.
@@ -106,7 +105,7 @@ pub fn beside_its_kernels(driver: Arc<dyn Driver>, sizes: &Sizes, report: &mut G
         if let Some(error) = failed {
             return Err(error.to_string().into());
         }
-        // The first step of a fresh training starts every kernel by itself; later ones capture them.
+        // The first step of a new training launches every kernel separately; later steps capture them.
         let mut fresh = Training::new(&device, &setup)?;
         let sum = alone.profile_of(|| fresh.step().map(drop))?.total();
         if pair > 0 {
@@ -117,8 +116,8 @@ pub fn beside_its_kernels(driver: Arc<dyn Driver>, sizes: &Sizes, report: &mut G
     report.bounded(&format!("steps of TEN {name}, f32"), "steps/s", &whole, ("the sum of its kernels alone", &sums))
 }
 
-/// What each kernel takes of a step of the largest model with bf16 storage, when it has the device to itself: the table that
-/// says what to work on.
+/// The time of each kernel in a step of the largest model with bf16 storage, when it has the device to itself: this table
+/// shows what to optimize.
 ///
 /// # Errors
 /// If the device fails.
@@ -127,7 +126,7 @@ pub fn print_profile(driver: Arc<dyn Driver>, sizes: &Sizes) -> Result<(), Failu
     let alone = Arc::new(Alone::new(driver)?);
     let (device, setup) = (assay_gpu::device(alone.clone()), setup(size, "bf16")?);
     let mut training = Training::new(&device, &setup)?;
-    // The first step compiles the kernels, chooses algorithms and asks for memory.
+    // The first step compiles the kernels, chooses algorithms and allocates memory.
     training.step()?;
     drop(training);
     let mut training = Training::new(&device, &setup)?;

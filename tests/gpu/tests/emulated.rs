@@ -1,4 +1,4 @@
-//! The program on an emulated device: everything in it runs, and the device finds nothing wrong.
+//! The program on an emulated device: everything in it runs, and the device finds no problem.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -36,7 +36,7 @@ fn the_script_checks_measures_and_keeps_its_table() {
     assert_eq!(kept.len(), 1);
 }
 
-/// The other side of `peers.py`, without PyTorch: each kind of work answers what it is asked.
+/// The other side of `peers.py`, without PyTorch: each kind of work answers requests.
 #[test]
 fn work_is_done_on_request() {
     let training = r#"{"model": {"family": "ten", "dim": 8, "layers": 1, "states": 4, "chunk": 4},

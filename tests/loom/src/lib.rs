@@ -1,15 +1,15 @@
-//! The pool and work stealing under loom: all interleavings of small cases, within a bound on preemptions, with the reorderings
+//! The pool and work stealing under loom: all interleavings of small cases, up to a limit of preemptions, with the reorderings
 //! that the memory orderings permit. Loom reports data races, deadlocks and wrong results.
 //!
-//! The two files of `backends/cpu/src/threads` are compiled here a second time, with [`sync`] in the place of their `sync.rs`.
-//! `tests/loom/run.sh` runs it, and `tests/run` calls that.
+//! The two files of `backends/cpu/src/threads` are compiled here again, with [`sync`] instead of their `sync.rs`.
+//! `tests/loom/run.sh` runs these tests, and `tests/run` calls it.
 #![cfg(test)]
 
 use loom::cell::UnsafeCell;
 use loom::model::Builder;
 use loom::sync::Arc;
 
-/// What `threads/sync.rs` has, from loom.
+/// The contents of `threads/sync.rs`, from loom.
 mod sync {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence};
@@ -41,7 +41,7 @@ mod work_stealing;
 #[path = "../../../backends/cpu/src/threads/denormals.rs"]
 mod denormals;
 
-/// What the two files use of their crate.
+/// The items of their crate that the two files use.
 mod threads {
     pub(crate) use super::denormals;
 }
@@ -49,10 +49,10 @@ mod threads {
 use pool::Pool;
 use work_stealing::{StealGroup, has_idle_threads, run_shared};
 
-/// Results of parts, each written by whichever thread runs it. Loom notes an access that nothing orders after the write.
+/// Results of parts, each written by the thread that runs it. Loom reports accesses that are not ordered after the write.
 struct Results(Vec<UnsafeCell<usize>>);
 
-// SAFETY: each part writes its own element, and they are read when all parts are done: that is what the models check.
+// SAFETY: each part writes its own element, and they are read when all parts are done: the models check this.
 unsafe impl Sync for Results {}
 // SAFETY: as above.
 unsafe impl Send for Results {}
@@ -63,7 +63,7 @@ impl Results {
     }
 
     fn add(&self, part: usize) {
-        // SAFETY: no other thread has this element now, or loom reports it.
+        // SAFETY: no other thread accesses this element now, or loom reports it.
         self.0[part].with_mut(|value| unsafe { *value += part + 1 });
     }
 
@@ -75,7 +75,7 @@ impl Results {
     }
 }
 
-/// Checks a model in all its interleavings with up to so many preemptions.
+/// Checks a model in all its interleavings with up to `preemptions` preemptions.
 fn check_model(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -94,7 +94,7 @@ fn stolen_parts_run_once_and_their_results_are_seen() {
             })
         };
         group.run_job(|| {
-            // Two tasks in a row, of which the second may lie where the first one lay.
+            // Two tasks in a row, of which the second may be at the same address as the first.
             for _ in 0..2 {
                 let results = Results::new(2);
                 assert!(run_shared(2, &|part| results.add(part)));
@@ -116,7 +116,7 @@ fn two_owners_and_a_thief_use_one_place() {
                 let results = Results::new(1);
                 match run_shared(1, &|part| results.add(part)) {
                     true => results.assert_runs(1),
-                    // The other owner's task was on offer.
+                    // The other owner's task was offered.
                     false => results.assert_runs(0),
                 }
             });

@@ -11,6 +11,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 pub use self::compare::{CompareArgs, CompareFormat};
 pub use self::export::{ExportArgs, ExportFormat};
 pub use self::files::{ArtifactsArgs, GcArgs, GetArgs, RmArgs};
+pub use self::import::ImportArgs;
 pub use self::start::{ClusterArgs, StartArgs};
 use crate::commands;
 use crate::commands::plugin::{PluginArgs, PluginHostArgs};
@@ -19,6 +20,7 @@ use crate::lab_args::{LabCommand, ListenArgs};
 mod compare;
 mod export;
 mod files;
+mod import;
 mod start;
 
 /// How long threads that block on the network or on files are waited for at the end.
@@ -120,20 +122,22 @@ Examples:
   assay results 3 --format csv > results.csv
   assay results 3 --metrics 'train/loss,latency/*' --format json")]
     Results(ResultsArgs),
-    /// Compare two runs, or two cells
+    /// Compare two runs, jobs or cells
     ///
     /// First what differs in their configs, then the metrics: B less A with its 95 % interval, the difference that the data
     /// can detect, and whether they distinguish the two: with one error for all cells of a metric where they scatter alike,
     /// without what replicates of one seed share, corrected by Holm's method for all that is compared.
     ///
-    /// With --threshold, the exit code is 1 if a metric is significantly worse by that much or more.
+    /// A commit or branch of the repository in the working folder stands for the latest complete run with that commit. With
+    /// --threshold, the exit code is 1 if a metric is significantly worse by that much or more.
     #[command(after_help = "\
 Examples:
   assay compare 3 4                                            every cell that both runs have
   assay compare '3:train[states=16]' '3:train[states=32]'      two cells of a run
+  assay compare 3:transformer 3:ten                            all cells of two jobs
   assay compare 3:train 4:train --metrics 'test/*' --json
   assay compare 3 4 --metric test/loss --threshold 5%          exit code 1 on a regression, for a pull request
-  assay compare 3 4 --threshold 5% --format markdown           what to post there")]
+  assay compare main HEAD --threshold 5% --format markdown     what to post there")]
     Compare(CompareArgs),
     /// Judge the claims of workflow files, and run what is missing for that
     ///
@@ -178,6 +182,15 @@ Examples:
   assay export 3 --format mlflow -o mlruns        then: mlflow ui --backend-store-uri mlruns
   assay export 3 --format tensorboard -o events   then: tensorboard --logdir events")]
     Export(ExportArgs),
+    /// Add runs that other trackers stored: MLflow, TensorBoard, W&B
+    ///
+    /// The format is recognised. A run that was imported before is not added again.
+    #[command(after_help = "Examples:
+  assay import mlruns                  a file store of MLflow
+  assay import mlflow.db               a database of MLflow (SQLite)
+  assay import runs                    event files of TensorBoard; each folder is a run
+  assay import wandb                   offline runs of W&B")]
+    Import(ImportArgs),
     /// Check every hash in the store
     ///
     /// Reads every artifact and every metric segment. Exit code 1 if one is damaged or missing.
@@ -317,6 +330,13 @@ pub struct RunsArgs {
     /// How many runs at most
     #[arg(long, default_value_t = 20)]
     pub limit: u32,
+    /// Only runs that match, such as 'state:failed states>32 accuracy>0.5 tag:x name~quick'
+    ///
+    /// All conditions must hold. `:` is equal (several values with commas), `!=` differs, `~` contains, and `<`, `<=`, `>`, `>=` compare
+    /// numbers. Fields: state, name, file, note, commit, tag, run, tasks, failed, cached, took and age (5m, 2h, 7d), started and ended
+    /// (dates). Other names are parameters, axes of a matrix or metrics. A word alone is a part of the workflow's name.
+    #[arg(long, value_name = "FILTER")]
+    pub filter: Option<String>,
     /// Only runs with this tag; may be given several times
     #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag)]
     pub tags: Vec<String>,
@@ -531,6 +551,7 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Compare(args) => commands::compare::run(home, &args).await,
             Command::Logs(args) => commands::logs::run(home, &args).await,
             Command::Export(args) => commands::export::run(home, &args).await,
+            Command::Import(args) => commands::import::run(home, &args).await,
             Command::Artifacts(args) => commands::artifacts::run(home, &args).await,
             Command::Get(args) => commands::get::run(home, &args).await,
             Command::Verify(args) => commands::verify::run(home, args.json).await,

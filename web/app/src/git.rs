@@ -17,6 +17,13 @@ pub fn state_of(file: &Path) -> Option<GitState> {
     Some(GitState { commit, dirty: !changed.is_empty() || !tracked })
 }
 
+/// Resolves a name or an abbreviated hash to a full commit hash, in the repository that contains the folder.
+pub fn resolve_commit(folder: &Path, name: &str) -> Option<String> {
+    // A name that starts with a dash would be an option.
+    let wanted = (!name.is_empty() && !name.starts_with('-')).then(|| format!("{name}^{{commit}}"))?;
+    run_git(folder, &["rev-parse", "--verify", "--quiet", "--end-of-options", &wanted])
+}
+
 /// What git answers; `None` if it does not succeed.
 fn run_git(folder: &Path, args: &[&str]) -> Option<String> {
     // Only asked: no lock is taken, and no program that the repository names is started.

@@ -7,7 +7,7 @@
 mod claims;
 mod cli;
 mod commands;
-mod difference;
+mod commits;
 mod exit;
 mod git;
 mod lab_args;

@@ -15,6 +15,7 @@
 //! - An uncertainty is shown wherever there are replicates, and none where there is one observation. Cells that the
 //!   data cannot distinguish are not ranked.
 //! - What a chart shows can also be had as a table or as JSON, and no state is told by colour alone.
+//! - A page that a reader has is not sent again: pages and answers have an ETag. Readers of live pages are notified of changes.
 //!
 //! Reading order: `server` for the routes, `pages` (a folder each), `api`; what they share is in `load` (the questions to
 //! the store) and `views` (the pure functions). Adding a page: a folder in `pages` and a line in `server`.
@@ -22,7 +23,9 @@
 mod api;
 mod assets;
 mod claims;
+pub mod comparison;
 mod error;
+mod events;
 mod lab;
 mod load;
 mod mlflow;
@@ -32,6 +35,7 @@ mod query;
 mod security;
 mod server;
 mod templates;
+mod transmission;
 mod views;
 
 pub use claims::{JudgedRun, changed_params, judge_tasks, latest_claims, recorded_workflow};

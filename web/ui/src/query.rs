@@ -18,20 +18,34 @@ pub(crate) struct RunAt(pub RunId);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TaskAt(pub RunId, pub TaskIx);
 
-/// The query, decoded. Of a key that is given twice the last one counts; empty values count as absent.
+/// The run and the cell in a path, `{run}` and `{cell}`.
+#[derive(Debug, Clone)]
+pub(crate) struct CellAt(pub RunId, pub String);
+
+/// The query, decoded. Empty values count as absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Choices(pub BTreeMap<String, String>);
+pub(crate) struct Choices(BTreeMap<String, Vec<String>>);
 
 impl Choices {
     /// Reads a query string. What cannot be decoded is replaced, not refused.
     pub fn read(query: &str) -> Self {
-        let pairs = form_urlencoded::parse(query.as_bytes()).into_owned();
-        Choices(pairs.filter(|(_, value)| !value.is_empty()).collect())
+        let mut choices = Choices::default();
+        for (key, value) in form_urlencoded::parse(query.as_bytes()).into_owned() {
+            if !value.is_empty() {
+                choices.0.entry(key).or_default().push(value);
+            }
+        }
+        choices
     }
 
-    /// A choice by its name.
+    /// A choice by its name; the last one if it is given several times.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).map(String::as_str)
+        self.0.get(key)?.last().map(String::as_str)
+    }
+
+    /// All values of a name, in their order.
+    pub fn all(&self, key: &str) -> Vec<&str> {
+        self.0.get(key).into_iter().flatten().map(String::as_str).collect()
     }
 
     /// A whole number up to a largest one; `default` where there is none.
@@ -69,7 +83,9 @@ impl Choices {
 
     /// The choices whose names begin so, without that beginning.
     pub fn beginning(&self, prefix: &str) -> BTreeMap<String, String> {
-        let rest = |(key, value): (&String, &String)| Some((key.strip_prefix(prefix)?.to_owned(), value.clone()));
+        let rest = |(key, values): (&String, &Vec<String>)| {
+            Some((key.strip_prefix(prefix)?.to_owned(), values.last()?.clone()))
+        };
         self.0.iter().filter_map(rest).collect()
     }
 }
@@ -123,6 +139,15 @@ impl<S: Send + Sync> FromRequestParts<S> for TaskAt {
     }
 }
 
+impl<S: Send + Sync> FromRequestParts<S> for CellAt {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let [run, cell] = named(parts, ["run", "cell"]).await?;
+        Ok(CellAt(run_of(&run)?, cell))
+    }
+}
+
 impl<S: Send + Sync> FromRequestParts<S> for Choices {
     type Rejection = std::convert::Infallible;
 
@@ -141,7 +166,7 @@ mod tests {
     fn a_query_is_read_leniently() {
         let choices = Choices::read("metric=train%2Floss&x=a+b&x=c&&y&=z&at.job=%E2%82%ac&bad=%zz%f");
         assert_eq!(choices.get("metric"), Some("train/loss"));
-        assert_eq!(choices.get("x"), Some("c"));
+        assert_eq!((choices.get("x"), choices.all("x")), (Some("c"), vec!["a b", "c"]));
         assert_eq!(choices.get("y"), None);
         assert_eq!(choices.get("bad"), Some("%zz%f"));
         assert_eq!(choices.beginning("at."), BTreeMap::from([("job".to_owned(), "€".to_owned())]));

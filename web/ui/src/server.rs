@@ -19,8 +19,9 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::error::Failure;
+use crate::events::Changes;
 use crate::lab::{Lab, with_lab};
-use crate::{api, assets, pages, security, templates};
+use crate::{api, assets, pages, security, templates, transmission};
 
 /// What every handler needs.
 pub(crate) struct Inner {
@@ -32,6 +33,8 @@ pub(crate) struct Inner {
     pub hub: Option<Arc<Hub>>,
     /// The templates, parsed.
     pub templates: minijinja::Environment<'static>,
+    /// The readers of live pages.
+    pub changes: Changes,
 }
 
 /// Shared by all handlers.
@@ -40,20 +43,28 @@ pub(crate) type Site = Arc<Inner>;
 /// The pages, the assets and the JSON API over a store. `kinds` are the step kinds, for the units, the directions and the
 /// headlines of their metrics.
 pub fn router(store: Store, kinds: Vec<StepKind>) -> Router {
-    router_with_hub(store, kinds, None)
+    router_of(&new_site(store, kinds, None))
 }
 
-fn router_with_hub(store: Store, kinds: Vec<StepKind>, hub: Option<Arc<Hub>>) -> Router {
+fn new_site(store: Store, kinds: Vec<StepKind>, hub: Option<Arc<Hub>>) -> Site {
     let templates = templates::environment(hub.is_some());
-    let site: Site = Arc::new(Inner { store, kinds, hub, templates });
+    Arc::new(Inner { store, kinds, hub, templates, changes: Changes::default() })
+}
+
+fn router_of(site: &Site) -> Router {
     Router::new()
         .route("/", get(pages::runs::show))
+        .route("/runs", get(pages::runs::show))
+        .route("/compare", get(pages::compare::show))
+        .route("/regressions", get(pages::regressions::show))
         .route("/claims", get(pages::claims::show))
         .route("/workers", get(pages::workers::show))
         .route("/runs/{run}", get(pages::run::show))
         .route("/runs/{run}/workflow", get(pages::run::workflow))
         .route("/runs/{run}/tasks/{task}", get(pages::task::show))
+        .route("/runs/{run}/cells/{cell}", get(pages::cell::show))
         .route("/runs/{run}/sweep", get(pages::sweep::show))
+        .route("/runs/{run}/length", get(pages::length::show))
         .route("/artifacts/{hash}/{name}", get(pages::artifact::download))
         .route("/assets/{name}", get(assets::serve))
         .route("/api", get(pages::api::show))
@@ -66,9 +77,10 @@ fn router_with_hub(store: Store, kinds: Vec<StepKind>, hub: Option<Arc<Hub>>) ->
                 hint: "use GET; runs are made with `assay run`".into(),
             }
         })
-        .layer(middleware::from_fn_with_state(Arc::clone(&site), show_failures))
+        .layer(middleware::from_fn_with_state(Arc::clone(site), show_failures))
+        .layer(middleware::from_fn(transmission::send_changes))
         .layer(middleware::from_fn(security::headers))
-        .with_state(site)
+        .with_state(Arc::clone(site))
 }
 
 /// How long the head of a request may take to arrive.
@@ -96,7 +108,14 @@ pub async fn serve(
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
-    serve_router(router(store, kinds), listener, shutdown).await
+    let site = new_site(store, kinds, None);
+    serve_router(router_of(&site), listener, end_streams(site, shutdown)).await
+}
+
+/// Ends the streams of events with the server, which would otherwise wait for them.
+async fn end_streams(site: Site, shutdown: impl Future<Output = ()>) {
+    shutdown.await;
+    site.changes.close();
 }
 
 /// Serves the pages, and the API of a server with worker nodes, until `shutdown` resolves. `pages` is open for reading.
@@ -110,8 +129,8 @@ pub async fn serve_lab(
     listener: TcpListener,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
-    let pages = router_with_hub(pages, kinds, Some(Arc::clone(&lab.hub)));
-    serve_router(with_lab(pages, Arc::new(lab)), listener, shutdown).await
+    let site = new_site(pages, kinds, Some(Arc::clone(&lab.hub)));
+    serve_router(with_lab(router_of(&site), Arc::new(lab)), listener, end_streams(site, shutdown)).await
 }
 
 async fn serve_router(

@@ -1,9 +1,9 @@
-//! Times decoding one token at a time, in f32 and in int8 in turn, at the sizes of `throughput.yaml`: a quick look, where
-//! the step `throughput` measures.
+//! Times decoding one token at a time, alternately in f32 and int8, at the sizes of `throughput.yaml`: a quick check
+//! before a measurement with the step `throughput`.
 //!
 //!     cargo run --release -p assay-models --example decoding -- [THREADS [PAIRS [TOKENS [MODEL [f32|int8]]]]]
 //!
-//! MODEL is a part of a name such as `ten XS`; the last argument leaves the other side out, for a profile.
+//! MODEL is a part of a name such as `ten XS`; the last argument selects one of the two types, for a profile.
 
 use std::time::Instant;
 
@@ -54,7 +54,7 @@ fn quantized(model: &Model) -> Result<Model, Failure> {
     Ok(model.with_parameters(&made)?)
 }
 
-/// Microseconds a token.
+/// Microseconds per token.
 fn decode(model: &Model, count: usize) -> Result<f64, ModelError> {
     let began = Instant::now();
     let (mut carry, mut token) = (Carry::default(), 0);
@@ -68,7 +68,7 @@ fn decode(model: &Model, count: usize) -> Result<f64, ModelError> {
     Ok(began.elapsed().as_secs_f64() / count as f64 * 1e6)
 }
 
-/// The median, its interval of 95 % by order statistics, and the least.
+/// The median, its 95 % interval by order statistics, and the minimum.
 fn summary(samples: impl Iterator<Item = f64>) -> [f64; 4] {
     let mut sorted: Vec<f64> = samples.collect();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Self-attention with several heads, dense or sparse: [`Attention`], for the transformer and for PULSE.
+//! Multi-head self-attention, dense or sparse: [`Attention`], for the transformer and for PULSE.
 
 use assay_tensor::{AttentionOptions, Tensor};
 
@@ -12,55 +12,55 @@ use crate::parameters::Scope;
 use crate::positions::Rotations;
 use crate::sparse::Sparse;
 
-/// What a layer of attention is.
+/// The parameters of an attention layer.
 #[derive(Clone)]
 pub struct AttentionShape {
     /// D, a multiple of the heads.
     pub dim: usize,
     /// H.
     pub heads: usize,
-    /// How queries and keys are turned by their position, if they are.
+    /// The rotary embedding of queries and keys, if any.
     pub rotations: Option<Rotations>,
-    /// Whether a token sees only what came before it.
+    /// Whether a token only attends to itself and earlier tokens.
     pub causal: bool,
-    /// How it is computed.
+    /// The algorithm.
     pub kind: AttentionKind,
-    /// Which blocks are kept, where the kind is sparse.
+    /// The kept blocks of sparse attention.
     pub sparsity: SparsityConfig,
 }
 
-/// Self-attention with several heads.
+/// Multi-head self-attention.
 #[derive(Clone)]
 pub struct Attention {
-    /// Its place in the tree of names, and so in the carry.
+    /// Its path in the tree of names, which prefixes its names in the carry.
     pub path: String,
     /// H.
     pub heads: usize,
-    /// How queries and keys are turned by their position, if they are.
+    /// The rotary embedding of queries and keys, if any.
     pub rotations: Option<Rotations>,
-    /// Whether a token sees only what came before it.
+    /// Whether a token only attends to itself and earlier tokens.
     pub causal: bool,
     /// D to 3D: all queries, then all keys, then all values.
     pub qkv: Linear,
-    /// How queries meet keys.
+    /// How queries are combined with keys.
     pub lookup: Lookup,
     /// D to D.
     pub out: Linear,
     names: Names,
 }
 
-/// How queries meet keys.
+/// How queries are combined with keys.
 #[derive(Clone)]
 pub enum Lookup {
-    /// All of those that may be seen.
+    /// With all visible keys.
     Dense(assay_tensor::AttentionKind),
-    /// Those of a few blocks.
+    /// With the keys of some blocks.
     Sparse(Box<Sparse>),
 }
 
 impl Attention {
-    /// `base`, if there is one, plus the attention's result, `[B, T, D]` to the same shape; the keys and values of all that was
-    /// read go into `next_state`.
+    /// `base`, if given, plus the result of attention, `[B, T, D]` to the same shape; the keys and values of all tokens so far
+    /// are added to `next_state`.
     ///
     /// # Errors
     /// If the carry does not fit, or a device fails.
@@ -75,7 +75,7 @@ impl Attention {
         self.out.onto(base, &mixed)
     }
 
-    /// `base`, if there is one, plus `self(norm x)`.
+    /// `base`, if given, plus `self(norm x)`.
     ///
     /// # Errors
     /// As [`Attention::forward`].
@@ -96,7 +96,7 @@ impl Attention {
         }
     }
 
-    /// What queries, keys and values `[B, T, 3D]` give before `out`; sparse attention chooses by `x`, of which they are.
+    /// The result of queries, keys and values `[B, T, 3D]` before `out`; sparse attention chooses blocks by `x`, their input.
     fn attend_projected(
         &self,
         x: &Tensor,
@@ -122,7 +122,7 @@ impl Attention {
         let mixed = match &self.lookup {
             Lookup::Sparse(sparse) => sparse.forward(x, (&q, &k, &v), self.qkv.precision, carry, next_state)?,
             Lookup::Dense(kind) => {
-                // Causal from the end: the queries are the last T of all the tokens that have keys.
+                // Causal from the end: the queries are the last T of all tokens that have keys.
                 let scale = 1.0 / (width as f64).sqrt();
                 let kept = |x: &Tensor| self.qkv.precision.round(x);
                 let options = AttentionOptions { causal: self.causal, scale, kind: *kind };

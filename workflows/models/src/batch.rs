@@ -1,11 +1,11 @@
-//! Sequences side by side: [`Batch`].
+//! Batches of sequences: [`Batch`].
 
 use assay_tensor::{Device, Tensor};
 
 use crate::error::ModelError;
 
-/// Sequences of different lengths, padded on the right with token 0 to the longest. Models are causal, so that padding
-/// never reaches what comes before it, and heads leave it out.
+/// Sequences of different lengths, padded on the right with token 0 to the longest. Models are causal, so padding never
+/// affects earlier tokens, and heads ignore it.
 #[derive(Clone)]
 pub struct Batch {
     tokens: Tensor,
@@ -13,7 +13,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Puts sequences side by side.
+    /// Combines sequences into a batch.
     ///
     /// # Errors
     /// [`ModelError::Input`] if there is no sequence, or one has no token.
@@ -23,10 +23,10 @@ impl Batch {
         Ok(Batch { tokens: Tensor::from_u32(device, tokens, [sequences.len(), longest])?, lengths })
     }
 
-    /// The tokens of sequences side by side, row by row, and the length of a row.
+    /// The padded tokens of a batch, row by row, and the length of a row.
     ///
     /// # Errors
-    /// As [`Batch::new`], but for the device.
+    /// As [`Batch::new`], except errors of the device.
     pub(crate) fn padded(sequences: &[&[u32]]) -> Result<(Vec<u32>, usize), ModelError> {
         let longest = sequences.iter().map(|sequence| sequence.len()).max().unwrap_or(0);
         if sequences.iter().any(|sequence| sequence.is_empty()) || longest == 0 {
@@ -40,7 +40,7 @@ impl Batch {
         Ok((tokens, longest))
     }
 
-    /// Of tokens that are on a device already.
+    /// A batch of tokens that are already on a device.
     pub(crate) fn of_tensor(tokens: Tensor, lengths: Vec<usize>) -> Self {
         Batch { tokens, lengths }
     }

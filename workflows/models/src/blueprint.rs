@@ -1,4 +1,4 @@
-//! A model that has yet to be built: [`Blueprint`].
+//! A model without its network: [`Blueprint`].
 
 use assay_tensor::{DType, Device, Tensor};
 
@@ -8,10 +8,10 @@ use crate::model::Model;
 use crate::parameters::{Parameters, Weight};
 use crate::precision::Precision;
 
-/// All that makes a model: what it is built from.
+/// Everything from which a model is built.
 ///
-/// Training changes parameters from step to step, and each pass builds its own network of them. So it works on a blueprint:
-/// nothing that a network computes from its parameters when it is built outlives a change of them.
+/// Training changes parameters from step to step, and each pass builds its network from them. So it works on a blueprint:
+/// no value that a network computes from its parameters when it is built outlives a change of them.
 #[derive(Clone)]
 pub struct Blueprint {
     pub(crate) config: ModelConfig,
@@ -21,19 +21,19 @@ pub struct Blueprint {
 }
 
 impl Blueprint {
-    /// What a workflow file said of it.
+    /// The config from the workflow file.
     #[must_use]
     pub fn config(&self) -> &ModelConfig {
         &self.config
     }
 
-    /// What the data said of it.
+    /// The task from the data.
     #[must_use]
     pub fn task(&self) -> &Task {
         &self.task
     }
 
-    /// Where it computes.
+    /// The device.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
@@ -45,7 +45,7 @@ impl Blueprint {
         &self.parameters
     }
 
-    /// Its parameters, to be changed: in place, where nothing else holds on to them.
+    /// Its parameters, mutable: they are changed in place if they have no other reference.
     pub fn parameters_mut(&mut self) -> &mut Parameters {
         &mut self.parameters
     }
@@ -58,7 +58,7 @@ impl Blueprint {
         Model::from_parameters(&self.device, &self.config, &self.task, &self.parameters)
     }
 
-    /// The model with every parameter a leaf of the tape, in this precision. Weights are rounded here, once for a whole pass.
+    /// The model with every parameter as a leaf of the tape, in this precision. Weights are rounded here, once for a whole pass.
     pub(crate) fn leaves(&self, precision: Precision) -> Result<Model, ModelError> {
         let leaf = |_: &str, value: &Tensor| Ok(if value.is_tracked() { value.clone() } else { value.variable() });
         for (name, parameter) in self.parameters.iter() {
@@ -73,7 +73,7 @@ impl Blueprint {
         Model::in_precision(self, &self.parameters.map(leaf)?, precision)
     }
 
-    /// What it computes in: f64 or f32.
+    /// The type of computations: f64 or f32.
     pub(crate) fn dtype(&self) -> DType {
         let dense = |weight: &Weight| match weight {
             Weight::Dense(tensor) => Some(tensor.dtype()),

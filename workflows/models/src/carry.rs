@@ -1,4 +1,4 @@
-//! [`SequenceModel`]: what a model over sequences is, and the [`Carry`] that it hands from one piece to the next.
+//! [`SequenceModel`]: the trait of models over sequences, and their [`Carry`] from one piece of a sequence to the next.
 
 use std::sync::Arc;
 
@@ -12,19 +12,19 @@ pub use crate::state::State;
 
 /// A causal model over sequences of tokens.
 ///
-/// Shapes: B sequences, T tokens each, width D. Cutting a sequence into pieces, down to single tokens, and handing the
-/// carry from piece to piece gives the same outputs as the whole in one call, up to rounding; and no output depends on
-/// a later token. The tests of this crate check both for every option of every family.
+/// Shapes: B sequences, T tokens each, width D. Dividing a sequence into pieces, down to single tokens, and passing the
+/// carry from piece to piece gives the same outputs as a single call, up to rounding; and no output depends on a later
+/// token. The tests of this crate check both for every option of every family.
 pub trait SequenceModel {
-    /// Reads `tokens` (U32, `[B, T]`) after what `carry` remembers; returns the hidden vectors `[B, T, D]` and the new
-    /// carry.
+    /// Processes `tokens` (U32, `[B, T]`) after the tokens in `carry`; returns the hidden vectors `[B, T, D]` and the
+    /// new carry.
     ///
     /// # Errors
-    /// If an id is outside the vocabulary, a sequence grows beyond the longest that the positions know, or the carry
-    /// belongs to another model or batch size.
+    /// If an id is outside the vocabulary, a sequence is longer than the positions allow, or the carry belongs to
+    /// another model or batch size.
     fn run(&self, tokens: &Tensor, carry: &Carry, mode: &Mode) -> Result<(Tensor, Carry), ModelError>;
 
-    /// [`SequenceModel::run`] for its result.
+    /// [`SequenceModel::run`] in evaluation mode.
     ///
     /// # Errors
     /// See [`SequenceModel::run`].
@@ -32,7 +32,7 @@ pub trait SequenceModel {
         self.run(tokens, carry, &Mode::Evaluate)
     }
 
-    /// Reads one token a sequence (U32, `[B]`); returns the hidden vectors `[B, D]`.
+    /// Processes one token per sequence (U32, `[B]`); returns the hidden vectors `[B, D]`.
     ///
     /// # Errors
     /// See [`SequenceModel::run`].
@@ -47,7 +47,7 @@ pub trait SequenceModel {
 /// T of tokens `[B, T]`.
 ///
 /// # Errors
-/// [`ModelError::Input`] if the shape is another, or there is no token.
+/// [`ModelError::Input`] if the shape is different, or there is no token.
 pub(crate) fn token_count(tokens: &Tensor) -> Result<usize, ModelError> {
     match tokens.dims() {
         &[batch, length] if batch * length > 0 => Ok(length),
@@ -55,10 +55,10 @@ pub(crate) fn token_count(tokens: &Tensor) -> Result<usize, ModelError> {
     }
 }
 
-/// The axis of time in what grows with the sequence.
+/// The axis of time in state that grows with the sequence.
 pub(crate) const GROWING: usize = 2;
 
-/// The name of the piece of what grows that begins with the token at `position`: names are ordered as pieces are.
+/// The name of the piece of growing state that starts with the token at `position`: names are ordered like pieces.
 pub(crate) fn piece(name: &str, position: usize) -> String {
     format!("{name}+{position:020}")
 }
@@ -68,20 +68,20 @@ pub(crate) fn is_piece(name: &str) -> bool {
     name.contains('+')
 }
 
-/// What a model remembers between two pieces of a sequence. The default is the beginning of a sequence.
+/// The state of a model between two pieces of a sequence. The default is the start of a sequence.
 #[derive(Clone, Default)]
 pub struct Carry {
-    /// How many tokens were read.
+    /// The number of tokens processed.
     pub position: usize,
-    /// The memory, by name, such as `blocks.0.cells.re`; empty at the beginning.
+    /// The state by name, such as `blocks.0.cells.re`; empty at the start.
     pub state: State,
 }
 
 impl Carry {
-    /// Takes a part of the memory, if it is there.
+    /// A part of the state, if it exists.
     ///
     /// # Errors
-    /// [`ModelError::Input`] if it has another shape than `dims`, where `None` stands for any size.
+    /// [`ModelError::Input`] if its shape is not `dims`, where `None` matches any size.
     pub(crate) fn get(&self, name: &str, dims: &[Option<usize>]) -> Result<Option<&Tensor>, ModelError> {
         let Some(tensor) = self.state.get(name) else {
             if self.position == 0 {
@@ -96,8 +96,8 @@ impl Carry {
         Ok(Some(tensor))
     }
 
-    /// All of what grows with the sequence, such as keys `[B, H, T, P]`: what `name` holds of the tokens read so far, and
-    /// `new` behind it. It goes into `next_state`; of what is held in pieces, only the new one.
+    /// State that grows with the sequence, such as keys `[B, H, T, P]`: `name` for the tokens processed so far, followed
+    /// by `new`. It is added to `next_state`; if the state is in pieces, only the new piece is added.
     ///
     /// # Errors
     /// As [`Carry::get`].
@@ -121,7 +121,7 @@ impl Carry {
         Ok(all)
     }
 
-    /// `new` `[B, H, T, P]` behind what `name` holds of the `before` tokens that were read, in one piece or in some.
+    /// `new` `[B, H, T, P]` after the state `name` of the `before` tokens processed, which is in one or more pieces.
     ///
     /// # Errors
     /// As [`Carry::get`].
@@ -144,24 +144,24 @@ impl Carry {
         Ok(Tensor::concat(&parts.into_iter().chain([&new]).collect::<Vec<_>>(), GROWING)?)
     }
 
-    /// The parts whose names begin with `prefix`.
+    /// The parts whose names start with `prefix`.
     pub(crate) fn below(&self, prefix: &str) -> Carry {
         let wanted = |(name, _): &(&Arc<str>, &Tensor)| name.starts_with(prefix);
         let state = self.state.iter().filter(wanted).map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
         Carry { position: self.position, state }
     }
 
-    /// The same memory, cut off from the gradient tape.
+    /// The same state, detached from the gradient tape.
     #[must_use]
     pub fn detach(&self) -> Carry {
         let state = self.state.iter().map(|(name, tensor)| (name.clone(), tensor.detach())).collect();
         Carry { position: self.position, state }
     }
 
-    /// As a safetensors file, from which [`Carry::from_bytes`] makes exactly the same carry.
+    /// A safetensors file, from which [`Carry::from_bytes`] restores exactly the same carry.
     ///
     /// # Errors
-    /// If the memory cannot be read from the device, or is not f32.
+    /// If the state cannot be read from the device, or is not f32.
     pub fn to_bytes(&self) -> Result<Vec<u8>, ModelError> {
         let mut file = ArrayFile::default();
         file.metadata.insert("assay.position".into(), self.position.to_string());
@@ -174,10 +174,10 @@ impl Carry {
         Ok(file.to_bytes())
     }
 
-    /// Reads what [`Carry::to_bytes`] wrote.
+    /// Reads the output of [`Carry::to_bytes`].
     ///
     /// # Errors
-    /// If the bytes are no carry.
+    /// If the bytes are not a carry.
     pub fn from_bytes(device: &Device, bytes: &[u8]) -> Result<Self, ModelError> {
         let file = ArrayFile::from_bytes(bytes)?;
         let position = file.json("assay.position")?;

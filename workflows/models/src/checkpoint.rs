@@ -8,7 +8,7 @@
 //! | metadata `assay.model` | the model config, as in a workflow file, as JSON |
 //! | metadata `assay.task` | vocabulary, longest sequence and objective, as JSON |
 //!
-//! Names are listed at the head of each family's file. Equal models are equal bytes.
+//! The names are listed at the top of each family's file. Equal models are equal bytes.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ pub fn save(model: &Model, path: &Path) -> Result<u64, ModelError> {
 /// Reads a model onto a device.
 ///
 /// # Errors
-/// If the file cannot be read or does not hold exactly the parameters of the model that it describes.
+/// If the file cannot be read or does not contain exactly the parameters of the model that it describes.
 pub fn load(device: &Device, path: &Path) -> Result<Model, ModelError> {
     from_file(device, &ArrayFile::read(path)?)
 }
@@ -82,7 +82,7 @@ pub fn from_file(device: &Device, file: &ArrayFile) -> Result<Model, ModelError>
             None => (name.as_str(), Weight::Dense(dense(device, name, array)?)),
             Some(stem) => (stem, int8(device, file, stem)?),
         };
-        // The model says what the parameter is for when it asks for it by name.
+        // The model sets the role when it requests the parameter by name.
         parameters.insert(name, Parameter { value, role: Role::Plain });
     }
     Model::from_parameters(device, &config, &task, &parameters)

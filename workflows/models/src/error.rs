@@ -1,4 +1,4 @@
-//! How a model fails.
+//! Errors of models.
 
 use assay_tensor::{Class, TensorError};
 
@@ -21,16 +21,16 @@ pub enum ModelError {
         /// What is wrong with it.
         problem: String,
     },
-    /// The config describes no model.
+    /// The config is invalid.
     #[error("{0}")]
     Config(String),
-    /// The model cannot take this input, or is asked for what it cannot do.
+    /// The input is invalid, or the model does not support the operation.
     #[error("{0}")]
     Input(String),
 }
 
 impl ModelError {
-    /// The class of the operation that failed; what is wrong with a file or a config is a refusal.
+    /// The class of the operation that failed; an invalid file or config is a refusal.
     pub fn class(&self) -> Class {
         match self {
             ModelError::Tensor(error) => error.class(),

@@ -1,8 +1,8 @@
-//! Files of named arrays: safetensors, written so that equal contents are equal bytes.
+//! Files of named arrays: safetensors, written such that equal contents are equal bytes.
 //!
-//! The `safetensors` crate keeps metadata in a hash map, whose order differs from process to process, and an artifact
-//! is named by the hash of its bytes. So the header is written here: metadata first, then the arrays, both in the
-//! order of their names, padded with spaces to a multiple of eight bytes. Any safetensors reader reads the result.
+//! The `safetensors` crate keeps metadata in a hash map, whose order differs between processes, and an artifact is
+//! named by the hash of its bytes. So this module writes the header: metadata first, then the arrays, both in the order
+//! of their names, padded with spaces to a multiple of eight bytes. Any safetensors reader can read the result.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,10 +10,10 @@ use std::path::Path;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::{Map, Value, json};
 
-/// The largest file that is read, in bytes: a bound on what a wrong path can cost.
+/// The size limit of a file, in bytes: it limits the cost of a wrong path.
 const MAX_BYTES: u64 = 16 << 30;
 
-/// An array as it lies in a file: little endian, row major.
+/// An array in the file's layout: little endian, row major.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Array {
     /// The type of its elements.
@@ -36,18 +36,18 @@ pub struct ArrayFile {
 /// Why a file of arrays could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The file system said no.
+    /// A file operation failed.
     #[error("{path}: {source}")]
     Io {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The bytes are no safetensors file.
+    /// The bytes are not a safetensors file.
     #[error("not a safetensors file: {0}")]
     Format(String),
-    /// Something that must be in the file is not, or is something else.
+    /// Required content is missing or different.
     #[error("{0}")]
     Content(String),
 }
@@ -89,7 +89,7 @@ impl ArrayFile {
         let mut header = Map::new();
         let metadata: Map<String, Value> = self.metadata.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
         header.insert("__metadata__".into(), Value::Object(metadata));
-        // Arrays of larger elements come first, so that each begins at a multiple of its element size.
+        // Arrays of larger elements come first, so that each starts at a multiple of its element size.
         let mut order: Vec<_> = self.arrays.iter().collect();
         order.sort_by_key(|(_, array)| std::cmp::Reverse(array.dtype.bitsize()));
         let mut at = 0;
@@ -108,7 +108,7 @@ impl ArrayFile {
         bytes
     }
 
-    /// Reads what [`ArrayFile::to_bytes`] or another program wrote.
+    /// Reads a file that [`ArrayFile::to_bytes`] or another program wrote.
     ///
     /// # Errors
     /// [`FileError::Format`]; never panics, whatever the bytes.
@@ -141,7 +141,7 @@ impl ArrayFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`FileError::Io`], or [`FileError::Format`] if it is no safetensors file or larger than 16 GiB.
+    /// [`FileError::Io`], or [`FileError::Format`] if it is not a safetensors file or larger than 16 GiB.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let length = std::fs::metadata(path).map_err(|source| io_error(path, source))?.len();
         if length > MAX_BYTES {
@@ -150,7 +150,7 @@ impl ArrayFile {
         Self::from_bytes(&std::fs::read(path).map_err(|source| io_error(path, source))?)
     }
 
-    /// The text `key`, read as JSON.
+    /// The text `key`, parsed as JSON.
     ///
     /// # Errors
     /// [`FileError::Content`] if it is missing or is not of this type.
@@ -162,7 +162,7 @@ impl ArrayFile {
     /// The array `name`.
     ///
     /// # Errors
-    /// [`FileError::Content`] if there is none.
+    /// [`FileError::Content`] if it is missing.
     pub fn array(&self, name: &str) -> Result<&Array, FileError> {
         self.arrays.get(name).ok_or_else(|| FileError::Content(format!("the array `{name}` is missing")))
     }

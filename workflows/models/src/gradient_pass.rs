@@ -1,4 +1,4 @@
-//! Learning from a batch: [`Model::learn`], one forward and backward pass; or from several micro-batches:
+//! Gradients of a batch: [`Model::learn`], one forward and backward pass; or of several micro-batches:
 //! [`GradientAccumulator`].
 //!
 //! ```text
@@ -10,12 +10,12 @@
 //! either            else                          the whole sequence at once               O(T)
 //! ```
 //!
-//! A classifier cannot go back from one piece before it has read the last: what it has pooled, and with it every piece's
-//! gradient, depends on all of them. So its pieces are run twice, where there are enough of them to be worth it.
+//! A classifier cannot run the backward pass of a piece before the forward pass of the last one: its pooled vector, and
+//! therefore every piece's gradient, depends on all pieces. So its pieces are run twice, if there are enough of them.
 //!
-//! A piece is as many whole chunks as have the tokens together that the device takes at once (`Kernels::tokens_at_once`), at
-//! least one: where chunks are short, weights are read less often. Between pieces the carry is cut off the tape; inside one the
-//! network cuts its memory at each chunk boundary. The result is the same for every size of a piece.
+//! A piece consists of as many whole chunks as fit into the tokens that the device takes at once (`Kernels::tokens_at_once`),
+//! at least one: with short chunks, weights are then read less often. Between pieces the carry is detached from the tape;
+//! inside a piece the network cuts its memory at each chunk boundary. The result does not depend on the size of a piece.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,50 +38,50 @@ use crate::precision::Precision;
 use crate::shares::each;
 use crate::stack::recompute;
 
-/// What training asks beyond evaluation.
+/// The options of training beyond evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Training {
-    /// Share of each target that is spread evenly over all classes, in [0, 1].
+    /// The fraction of each target that is spread evenly over all classes, in [0, 1].
     pub label_smoothing: f64,
-    /// The key of this update's dropout masks; none: no dropout.
+    /// The key of this update's dropout masks; `None` disables dropout.
     pub dropout: Option<u64>,
-    /// What the pass keeps, and multiplies. The gradients are f32.
+    /// The precision of activations and products. The gradients are f32.
     pub precision: Precision,
 }
 
 /// One forward and backward pass over a batch.
 pub struct Pass {
-    /// The mean over `count` predictions of what is optimised, label smoothing included, in nats.
+    /// The mean of the objective over `count` predictions, label smoothing included, in nats.
     pub loss: f64,
-    /// How many predictions were right. Where several logits are the largest, each of them counts as predicted.
+    /// The number of correct predictions. If several logits are the largest, each of them counts as predicted.
     pub correct: usize,
-    /// How many predictions were made: sequences of a classifier, tokens of a language model.
+    /// The number of predictions: sequences for a classifier, tokens for a language model.
     pub count: usize,
-    /// Of `loss`, by parameter name. A parameter that the loss does not depend on has none.
+    /// The gradients of `loss`, by parameter name. A parameter that the loss does not depend on has none.
     pub gradients: BTreeMap<String, Tensor>,
-    /// When each piece went forward and back.
+    /// The times of each piece's forward and backward pass.
     pub timings: Vec<Timing>,
 }
 
-/// When a part of a pass ran. A device that works on its own may still be at it when the part has ended.
+/// The time of a part of a pass. An asynchronous device may still be working when the part has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
     /// `forward` or `backward`.
     pub name: &'static str,
-    /// Which share of the batch, counted from 0; shares may run at the same time.
+    /// The share of the batch, counted from 0; shares may run at the same time.
     pub share: usize,
-    /// When it began.
+    /// When it started.
     pub began: Instant,
     /// When it ended.
     pub ended: Instant,
 }
 
 impl Model {
-    /// Runs a batch forward and backward; `labels` as in [`Model::score`]. The model's parameters need not be leaves of
-    /// the tape: if they are not, the pass makes them leaves for itself, and nothing of the tape outlives it.
+    /// Runs a batch forward and backward; `labels` as in [`Model::score`]. If the model's parameters are not leaves of
+    /// the tape, the pass makes them leaves internally, and nothing of its tape outlives it.
     ///
     /// # Errors
-    /// [`ModelError::Input`] if the labels do not fit, no token has a next one, or the smoothing is no share;
+    /// [`ModelError::Input`] if the labels do not fit, no token has a next one, or the smoothing is not a fraction;
     /// [`ModelError::Parameter`] if the model is quantized, or is f64 and the precision is lower.
     pub fn learn(&self, batch: &Batch, labels: &[u32], training: &Training) -> Result<Pass, ModelError> {
         let mut accumulator = GradientAccumulator::of(self.track_parameters(training.precision)?, training)?;
@@ -97,7 +97,7 @@ impl Model {
         Ok(Pass { loss, correct: hits as usize, count, gradients, timings })
     }
 
-    /// The model with every parameter a leaf of the tape, in this precision: itself if it is so already.
+    /// The model with every parameter as a leaf of the tape, in this precision: the same model if that is already the case.
     fn track_parameters(&self, precision: Precision) -> Result<Model, ModelError> {
         let leaf = |weight: &Weight| matches!(weight, Weight::Dense(tensor) if tensor.is_tracked());
         let all = self.parameters().iter().all(|(_, parameter)| leaf(&parameter.value));
@@ -115,24 +115,24 @@ pub struct GradientAccumulator {
 
 /// The sums over the micro-batches.
 pub struct Learned {
-    /// For each piece, its part of the loss, and how many predictions were right: scalars that nobody has read yet.
+    /// The loss and the number of correct predictions of each piece: scalars that have not been read yet.
     pub values: Vec<(Tensor, Tensor)>,
-    /// As in [`Pass`].
+    /// See [`Pass`].
     pub gradients: BTreeMap<String, Tensor>,
-    /// As in [`Pass`].
+    /// See [`Pass`].
     pub timings: Vec<Timing>,
 }
 
 impl GradientAccumulator {
-    /// Of a blueprint. What is asked beyond the micro-batches is the same for all of them.
+    /// An accumulator for a blueprint. The options are the same for all micro-batches.
     ///
     /// # Errors
-    /// [`ModelError::Input`] if the smoothing is no share; [`ModelError::Parameter`] as [`Model::learn`] gives it.
+    /// [`ModelError::Input`] if the smoothing is not a fraction; [`ModelError::Parameter`] as for [`Model::learn`].
     pub fn new(blueprint: &Blueprint, training: &Training) -> Result<Self, ModelError> {
         Self::of(blueprint.leaves(training.precision)?, training)
     }
 
-    /// Of a model whose parameters are leaves of the tape.
+    /// An accumulator for a model whose parameters are leaves of the tape.
     fn of(model: Model, training: &Training) -> Result<Self, ModelError> {
         let smoothing = training.label_smoothing;
         if !(0.0..=1.0).contains(&smoothing) {
@@ -157,7 +157,7 @@ impl GradientAccumulator {
         Ok(())
     }
 
-    /// What was learned. Nothing holds on to the model any more.
+    /// The accumulated results. No reference to the model remains.
     #[must_use]
     pub fn finish(self) -> Learned {
         let GradientAccumulator { model, mut sums, .. } = self;
@@ -173,17 +173,17 @@ impl GradientAccumulator {
     }
 }
 
-/// What a pass adds up.
+/// The sums of a pass.
 #[derive(Default)]
 struct Sums {
-    /// The loss and the hits of each piece, read at the end: until then nothing waits for the device.
+    /// The loss and the correct predictions of each piece, read at the end: until then nothing waits for the device.
     values: Vec<(Tensor, Tensor)>,
     gradients: Gradients,
     timings: Vec<Timing>,
 }
 
 impl Sums {
-    /// Of all these, in their order.
+    /// The sums of all shares, in their order.
     fn of(shares: impl IntoIterator<Item = Sums>) -> Result<Sums, ModelError> {
         let (mut values, mut timings, mut gradients) = (Vec::new(), Vec::new(), Vec::new());
         for share in shares {
@@ -195,7 +195,7 @@ impl Sums {
     }
 }
 
-/// A pass over a share of the batch, under way.
+/// A pass over a share of the batch, in progress.
 struct Learner<'a> {
     model: &'a Model,
     shard: &'a Shard<Tensor>,
@@ -214,7 +214,7 @@ impl Learner<'_> {
         }
     }
 
-    /// Goes back from a part of the loss, whose way forward `began` then.
+    /// Runs the backward pass of a part of the loss, whose forward pass started at `began`.
     fn run_backward(&self, sums: &mut Sums, began: Instant, (loss, hits): (Tensor, Tensor)) -> Result<(), ModelError> {
         let turned = Instant::now();
         sums.gradients = loss.backward_onto(std::mem::take(&mut sums.gradients))?;
@@ -224,20 +224,20 @@ impl Learner<'_> {
         Ok(())
     }
 
-    /// Loss and hits of what the head sees, of a classifier or of a whole share.
+    /// The loss and the correct predictions of the head's input, for a classifier or a whole share.
     fn measure(&self, vectors: &Tensor) -> Result<(Tensor, Tensor), ModelError> {
         let nothing = || ModelError::Input("a share without a prediction".into());
         self.model.head().measure(vectors, self.loss_targets(0).ok_or_else(nothing)?, self.smoothing)
     }
 
-    /// What a piece is compared with; none where it predicts nothing.
+    /// The targets of a piece; `None` if it predicts nothing.
     fn loss_targets(&self, piece: usize) -> Option<&LossTargets<Tensor>> {
         self.shard.loss_targets.get(piece).and_then(Option::as_ref)
     }
 
     fn learn_at_once(&self) -> Result<Sums, ModelError> {
         let (mut sums, began) = (Sums::default(), Instant::now());
-        // The sequences of a share may all be of one token, of which a language model predicts nothing.
+        // All sequences of a share may consist of one token, for which a language model predicts nothing.
         if self.loss_targets(0).is_none() {
             return Ok(sums);
         }
@@ -268,7 +268,7 @@ impl Learner<'_> {
         Ok(sums)
     }
 
-    /// A language model whose gradients flow through all chunks, each of which is run again on the way back.
+    /// A language model whose gradients flow through all chunks, each of which is recomputed in the backward pass.
     fn predict_by_chunks(&self) -> Result<Sums, ModelError> {
         let (mut memory, mut total, began) = (Memory::default(), None::<(Tensor, Tensor)>, Instant::now());
         for (piece, (_, length)) in self.pieces().into_iter().enumerate() {
@@ -308,12 +308,12 @@ impl Learner<'_> {
         Ok(sums)
     }
 
-    /// Where each piece starts, and its length.
+    /// The start and length of each piece.
     fn pieces(&self) -> Vec<(usize, usize)> {
         self.shard.plan.pieces(self.shard.dims[1])
     }
 
-    /// Runs the network on the next `length` tokens and `of_hidden` on what comes out, keeping only the memory.
+    /// Runs the network on the next `length` tokens and `of_hidden` on the result, keeping only the carry.
     fn run_chunk(
         &self,
         memory: &mut Memory,
@@ -333,19 +333,19 @@ impl Learner<'_> {
     }
 }
 
-/// A carry between chunks that are run again. What grows with the sequence, such as the keys of attention (`[B, H, T,
-/// P]`, one place for each token read), is held in the pieces that the chunks added: were each chunk to keep the whole
-/// past, the memory would grow with the square of the length.
+/// A carry between recomputed chunks. State that grows with the sequence, such as the keys of attention (`[B, H, T,
+/// P]`, one entry for each token), is stored in the pieces that the chunks added: if each chunk kept the whole past,
+/// the memory would grow with the square of the length.
 #[derive(Default)]
 struct Memory {
     position: usize,
     state: State,
-    /// The names of the pieces in it.
+    /// The names of its pieces.
     pieces: BTreeSet<Arc<str>>,
 }
 
 impl Memory {
-    /// Takes what a chunk that ended at `position` left: of what is in pieces already, another one.
+    /// Adds the state of a chunk that ended at `position`: for state in pieces, the new piece.
     fn take(&mut self, news: State, position: usize) {
         self.state.retain(|name| self.pieces.contains(name));
         for (name, tensor) in news {

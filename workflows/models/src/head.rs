@@ -1,4 +1,4 @@
-//! Heads: what turns hidden vectors into predictions, a classifier or a language model.
+//! Heads: convert hidden vectors into predictions, of classes or of next tokens.
 
 use assay_tensor::{DType, Feed, Tensor};
 
@@ -12,21 +12,21 @@ use crate::parameters::{Scope, Weight};
 /// The last layer. Parameters `head.weight` and `head.bias`; a tied language model has none.
 #[derive(Clone)]
 pub enum Head {
-    /// Pools the sequence and names a class.
+    /// Pools the sequence and predicts a class.
     Classifier {
-        /// How the sequence becomes one vector.
+        /// The pooling.
         pool: Pool,
         /// D to the number of classes.
         linear: Linear,
     },
-    /// Names the next token, by a matrix of its own.
+    /// Predicts the next token with a separate matrix.
     Untied(Linear),
-    /// Names the next token by the embedding table.
+    /// Predicts the next token with the embedding table.
     Tied(Linear),
 }
 
 impl Head {
-    /// Registers what it needs below `scope`.
+    /// Registers its parameters below `scope`.
     ///
     /// # Errors
     /// See [`Scope::linear`].
@@ -47,7 +47,7 @@ impl Head {
         })
     }
 
-    /// From hidden vectors `[B, T, D]` to logits: `[B, classes]` of a classifier, `[B, T, V]` of a language model.
+    /// From hidden vectors `[B, T, D]` to logits: `[B, classes]` for a classifier, `[B, T, V]` for a language model.
     ///
     /// # Errors
     /// If the shapes do not fit.
@@ -62,7 +62,7 @@ impl Head {
         }
     }
 
-    /// The loss of vectors `[.., D]`, a classifier's pooled already, and how many of the predictions are right: two scalars, see
+    /// The loss of vectors `[.., D]`, already pooled for a classifier, and the number of correct predictions: two scalars, see
     /// [`LossTargets`].
     pub(crate) fn measure(
         &self,
@@ -78,7 +78,7 @@ impl Head {
         }
     }
 
-    /// From vectors `[.., D]` to logits; a classifier's are pooled already.
+    /// From vectors `[.., D]` to logits; the vectors of a classifier are already pooled.
     pub(crate) fn read(&self, vectors: &Tensor) -> Result<Tensor, ModelError> {
         match self {
             Head::Classifier { linear, .. } | Head::Untied(linear) | Head::Tied(linear) => linear.forward(vectors),
@@ -86,11 +86,11 @@ impl Head {
     }
 }
 
-/// How pieces of hidden vectors enter a classifier's one vector a sequence: by a table that weighs each place, or hides it.
-/// The parts of all pieces, joined, are what the whole gives. Padding counts for nothing.
+/// How pieces of hidden vectors contribute to a classifier's vector of a sequence: with a table that weighs or masks each
+/// position. Joining the parts of all pieces gives the result of the whole sequence. Padding is ignored.
 impl Pool {
-    /// What `padded` places from `start` on count for sequences of these lengths: weights `[B, 1, T]`, or for the maximum
-    /// what is added, `[B, T, 1]`. In what models compute in for the type `dtype`.
+    /// The table of `padded` positions from `start` on for sequences of these lengths: weights `[B, 1, T]`, or for the
+    /// maximum the added mask, `[B, T, 1]`, in the type of computations for `dtype`.
     pub(crate) fn table(self, lengths: &[usize], start: usize, padded: usize, dtype: DType) -> Feed {
         let count = lengths.len();
         let table = |value: &dyn Fn(usize, usize) -> f64, shape: [usize; 3]| {
@@ -104,10 +104,10 @@ impl Pool {
         }
     }
 
-    /// `[B, T, D]` to `[B, D]`, by the table of these places.
+    /// `[B, T, D]` to `[B, D]`, with the table of these positions.
     ///
     /// # Errors
-    /// If the shape is another.
+    /// If the shape is different.
     pub(crate) fn part(self, hidden: &Tensor, table: &Tensor) -> Result<Tensor, ModelError> {
         let &[sequences, _, dim] = hidden.dims() else {
             return Err(ModelError::Input(format!("hidden vectors have shape {:?}, not [B, T, D]", hidden.dims())));
@@ -118,7 +118,7 @@ impl Pool {
         })
     }
 
-    /// The part of the next piece joined to those before.
+    /// Joins the part of the next piece to the earlier parts.
     ///
     /// # Errors
     /// If the shapes differ.

@@ -1,4 +1,4 @@
-//! Heads of attention as an axis: `[B, T, D]` apart into `[B, H, T, D / H]`, and together again.
+//! Attention heads as an axis: splits `[B, T, D]` into `[B, H, T, D / H]`, and joins them again.
 
 use assay_tensor::Tensor;
 
@@ -7,7 +7,7 @@ use crate::error::ModelError;
 /// `[B, T, D]` to `[B, H, T, D / H]`.
 ///
 /// # Errors
-/// If the shape is another, or D is no multiple of `heads`.
+/// If the shape is different, or D is not a multiple of `heads`.
 pub(crate) fn apart(x: &Tensor, heads: usize) -> Result<Tensor, ModelError> {
     let &[batch, length, dim] = x.dims() else {
         return Err(ModelError::Input(format!("heads cannot be taken from the shape {:?}", x.dims())));
@@ -21,7 +21,7 @@ pub(crate) fn apart(x: &Tensor, heads: usize) -> Result<Tensor, ModelError> {
 /// `[B, H, T, D / H]` to `[B, T, D]`.
 ///
 /// # Errors
-/// If the shape is another.
+/// If the shape is different.
 pub(crate) fn together(x: &Tensor) -> Result<Tensor, ModelError> {
     let &[batch, heads, length, width] = x.dims() else {
         return Err(ModelError::Input(format!("the shape {:?} has no heads", x.dims())));

@@ -1,8 +1,8 @@
-//! The keys and values that one token meets which is decoded after others: [`KvCache`].
+//! The keys and values for decoding a single token: [`KvCache`].
 //!
-//! They grow with every token, and what grows is copied. So they are held in blocks: the last one grows until it has
-//! [`BLOCK`] tokens, and two blocks of about one size become one. A token then costs as much as about a dozen others to copy,
-//! and of t tokens there are about log t blocks.
+//! They grow with every token, and growing an array copies it. So they are stored in blocks: the last block grows until it
+//! has [`BLOCK`] tokens, and two blocks of similar size are merged. A token then costs about as much as copying a dozen
+//! others, and t tokens are in about log t blocks.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use assay_tensor::{Rotary, Tensor, TokenAttention};
 use crate::carry::{Carry, State};
 use crate::error::ModelError;
 
-/// The tokens of a block that does not grow any more.
+/// The size in tokens at which a block stops growing.
 const BLOCK: usize = 16;
 
-/// The names of keys and values in a carry. The first block has the name itself, which is that of the whole where there is
-/// one block; a later one has the place of its first token behind it.
+/// The names of keys and values in a carry. The first block has the plain name, which is also the name of a single block;
+/// the name of a later block also contains the position of its first token.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
     pub(crate) keys: Arc<str>,
@@ -23,18 +23,18 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Below `path`.
+    /// The names below `path`.
     pub(crate) fn below(path: &str) -> Names {
         Names { keys: format!("{path}.keys").into(), values: format!("{path}.values").into() }
     }
 }
 
-/// The name of the block of `name` that begins with the token at `place`.
+/// The name of the block of `name` that starts with the token at `place`.
 fn block_name(name: &str, place: usize) -> Arc<str> {
     format!("{name}/{place:020}").into()
 }
 
-/// The blocks of `name` behind the first.
+/// The blocks of `name` after the first.
 pub(crate) fn later_blocks<'a>(
     state: &'a State,
     name: &'a str,
@@ -45,15 +45,15 @@ pub(crate) fn later_blocks<'a>(
 /// One block: the name and the content of its keys, and of its values.
 type Block<'a> = [(&'a Arc<str>, &'a Tensor); 2];
 
-/// What a token meets, as far as an operation for one token takes it.
+/// The keys and values in the form of an operation for one token.
 pub(crate) struct KvCache<'a> {
     blocks: Vec<Block<'a>>,
     names: &'a Names,
 }
 
 impl<'a> KvCache<'a> {
-    /// The keys and values of the `before` tokens that were read, `[B, H, t, P]` in each block. None where the carry holds
-    /// something else, or something to be learned.
+    /// The keys and values of the `before` tokens processed, `[B, H, t, P]` in each block. `None` if the carry has another
+    /// form, or gradients are needed.
     pub(crate) fn new(carry: &'a Carry, names: &'a Names, before: usize, [b, h, p]: [usize; 3]) -> Option<KvCache<'a>> {
         let mut blocks = Vec::new();
         if before == 0 && carry.state.get(&names.keys).is_some() {
@@ -83,7 +83,7 @@ impl<'a> KvCache<'a> {
         (length == before).then_some(KvCache { blocks, names })
     }
 
-    /// How many of the last blocks go into one with another token.
+    /// How many of the last blocks are merged with another token.
     fn count_joined(&self) -> usize {
         let (mut joined, mut size) = (0, 1);
         for [(_, keys), _] in self.blocks.iter().rev() {
@@ -96,8 +96,8 @@ impl<'a> KvCache<'a> {
         joined
     }
 
-    /// What the token sees whose query, key and value `[B, 1, 3D]` are given: `[B, 1, D]`. All keys and values go into
-    /// `next_state`, if it is there.
+    /// The result for the token whose query, key and value `[B, 1, 3D]` are given: `[B, 1, D]`. All keys and values are
+    /// added to `next_state`, if given.
     ///
     /// # Errors
     /// If the shapes do not fit, or a device fails.
@@ -120,7 +120,7 @@ impl<'a> KvCache<'a> {
             next_state.insert(Arc::clone(name), Tensor::clone(part));
         }
         let [name_keys, name_values] = match (joined.first(), kept.is_empty()) {
-            // A block has the place of its first token, and so that of the first that is in it now.
+            // A merged block is named by its first token, and therefore by its first old block.
             (Some(first), _) => first.map(|(name, _)| name.clone()),
             (None, true) => [self.names.keys.clone(), self.names.values.clone()],
             (None, false) => {
@@ -156,7 +156,7 @@ mod tests {
             (hidden.to_f64_vec().unwrap(), carry)
         };
         let (whole, _) = run(&Carry::default(), &ids);
-        // Some tokens at once, then one by one beyond a few blocks, some at once again, which makes one block of all.
+        // Several tokens at once, then one by one for more than a few blocks, then several at once, which merges all blocks.
         let (mut found, mut carry) = run(&Carry::default(), &ids[..3]);
         let mut most = 0;
         for at in (3..340).chain([345]).chain(350..400) {
@@ -173,13 +173,13 @@ mod tests {
         assert_eq!(carry.position, 400);
         let difference = whole.iter().zip(&found).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
         assert!(whole.len() == found.len() && difference < 1e-10, "they differ by {difference}");
-        // A carry whose blocks do not add up is refused.
+        // A carry with inconsistent blocks is refused.
         let name = carry.state.names().last().unwrap().clone();
         let cut = carry.state.get(&name).unwrap().slice(2, 0, 1).unwrap();
         carry.state.insert(name, cut);
         let tokens = Batch::new(&device, &[&[1]]).unwrap();
         assert!(model.network().forward(tokens.tokens(), &carry).is_err());
-        // And so is one with keys and values of tokens, of which it says that none were read.
+        // So is a carry with keys and values but a position of 0.
         let (_, read) = run(&Carry::default(), &ids[..3]);
         for count in [1, 2] {
             let tokens = Batch::new(&device, &[&ids[..count]]).unwrap();

@@ -1,6 +1,6 @@
 //! The small layers that the models share: linear maps, layer norm, embeddings, feed-forward networks.
 //!
-//! Shapes: `[.., D]` stands for any leading dimensions, most often `[B, T, D]`.
+//! Shapes: `[.., D]` stands for any leading dimensions, usually `[B, T, D]`.
 
 use assay_tensor::{DType, Device, Int8Linear, Tensor};
 
@@ -13,19 +13,19 @@ use crate::quantized::one;
 /// Added to the variance in every layer norm.
 pub const NORM_EPSILON: f64 = 1e-5;
 
-/// y = x W^T + b. Parameters `weight` `[N, K]` and, if there is one, `bias` `[N]`.
+/// y = x W^T + b. Parameters `weight` `[N, K]` and optionally `bias` `[N]`.
 #[derive(Clone)]
 pub struct Linear {
-    /// The matrix, f32 or int8; rounded where the precision says so.
+    /// The matrix, f32 or int8; rounded according to the precision.
     pub weight: Weight,
     /// The bias, always floating point.
     pub bias: Option<Tensor>,
-    /// What the matrix and what it is multiplied with are rounded to.
+    /// The precision of the matrix and its operand.
     pub precision: Precision,
 }
 
 impl Linear {
-    /// Without a bias, from a matrix that is yet to be rounded.
+    /// A layer without a bias, from a matrix that is not rounded yet.
     ///
     /// # Errors
     /// If the device fails.
@@ -37,7 +37,7 @@ impl Linear {
         Ok(Linear { weight, bias: None, precision })
     }
 
-    /// With a bias that begins at zero. `gain` scales the initial weights, whose deviation is `gain / sqrt(K)`.
+    /// With a bias that is initially zero. `gain` scales the initial weights, whose deviation is `gain / sqrt(K)`.
     ///
     /// # Errors
     /// See [`Scope::linear`].
@@ -56,7 +56,7 @@ impl Linear {
         Linear::new(weight, precision)
     }
 
-    /// Without a bias, and in f32 whatever the model runs in: for matrices from which others are made.
+    /// Without a bias, and in f32 for every precision: for matrices from which others are computed.
     ///
     /// # Errors
     /// See [`Scope::linear`].
@@ -65,19 +65,19 @@ impl Linear {
         Linear::new(weight, Precision::F32)
     }
 
-    /// `[.., K]` to `[.., N]`. An int8 weight meets activations that are quantized row by row on the fly.
+    /// `[.., K]` to `[.., N]`. For an int8 weight, activations are quantized row by row at run time.
     ///
     /// # Errors
-    /// If `x` does not end in K.
+    /// If the last axis of `x` is not K.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
         self.onto(None, x)
     }
 
-    /// The cross entropy in nats of what comes out for `x` `[.., K]` with a target for each of its rows: `[rows]`; and 1 for each
-    /// row in which no output is larger than the target's, else 0.
+    /// The cross entropy in nats of the outputs for `x` `[.., K]` with a target for each row: `[rows]`; and 1 for each row in
+    /// which no output is larger than the target's, else 0.
     ///
     /// # Errors
-    /// [`ModelError::Parameter`] if the weight is int8, whose outputs have no gradient; if `x` does not end in K.
+    /// [`ModelError::Parameter`] if the weight is int8, whose outputs have no gradient; if the last axis of `x` is not K.
     pub fn cross_entropy(&self, x: &Tensor, targets: &Tensor, smoothing: f64) -> Result<(Tensor, Tensor), ModelError> {
         let Weight::Dense(weight) = &self.weight else {
             return Err(ModelError::parameter("head.weight", "a quantized layer cannot be trained"));
@@ -85,10 +85,10 @@ impl Linear {
         Ok(self.precision.round(x)?.linear_cross_entropy(weight, self.bias.as_ref(), targets, smoothing)?)
     }
 
-    /// `base` `[.., N]`, if there is one, plus [`Linear::forward`].
+    /// `base` `[.., N]`, if given, plus [`Linear::forward`].
     ///
     /// # Errors
-    /// If `x` does not end in K, or the base has another shape.
+    /// If the last axis of `x` is not K, or the base has another shape.
     pub fn onto(&self, base: Option<&Tensor>, x: &Tensor) -> Result<Tensor, ModelError> {
         match (&self.weight, base) {
             (Weight::Dense(weight), None) => Ok(self.precision.round(x)?.linear(weight, self.bias.as_ref())?),
@@ -103,7 +103,7 @@ impl Linear {
 }
 
 impl Linear {
-    /// The weight and the bias, where the layer has both as floats.
+    /// The weight and the bias, if the layer has both as floats.
     fn parts(&self) -> Option<(&Tensor, &Tensor)> {
         match (&self.weight, &self.bias) {
             (Weight::Dense(weight), Some(bias)) => Some((weight, bias)),
@@ -115,11 +115,11 @@ impl Linear {
 /// Layer norm over the last axis. Parameters `gain` and `bias` `[D]`.
 #[derive(Clone)]
 pub struct LayerNorm {
-    /// Begins at one.
+    /// Initially one.
     pub gain: Tensor,
-    /// Begins at zero.
+    /// Initially zero.
     pub bias: Tensor,
-    /// What is kept of its input, and what it gives.
+    /// The precision of its stored input and of its output.
     pub precision: Precision,
 }
 
@@ -132,7 +132,7 @@ impl LayerNorm {
         Ok(LayerNorm { gain, bias, precision: scope.precision() })
     }
 
-    /// In f32 whatever the model runs in: for states.
+    /// In f32 for every precision: for states.
     ///
     /// # Errors
     /// See [`Scope::tensor`].
@@ -143,7 +143,7 @@ impl LayerNorm {
     /// `[.., D]` to the same shape.
     ///
     /// # Errors
-    /// If `x` does not end in D.
+    /// If the last axis of `x` is not D.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
         Ok(match self.precision {
             Precision::F32 => x.layer_norm(&self.gain, &self.bias, NORM_EPSILON)?,
@@ -155,7 +155,7 @@ impl LayerNorm {
 /// The feed-forward network of a block. Parameters `up`, `down` and, for SwiGLU, `gate`.
 #[derive(Clone)]
 pub struct FeedForward {
-    /// D to H; for SwiGLU the branch that is gated.
+    /// D to H; for SwiGLU the gated branch.
     pub up: Linear,
     /// D to H; SwiGLU only.
     pub gate: Option<Linear>,
@@ -184,16 +184,16 @@ impl FeedForward {
         Ok(FeedForward { up, gate, down })
     }
 
-    /// `base`, if there is one, plus down(gelu(up x)), or down(silu(gate x) * up x): `[.., D]` to the same shape.
+    /// `base`, if given, plus down(gelu(up x)), or down(silu(gate x) * up x): `[.., D]` to the same shape.
     ///
     /// # Errors
-    /// If `x` does not end in D, or the base has another shape.
+    /// If the last axis of `x` is not D, or the base has another shape.
     pub fn forward(&self, base: Option<&Tensor>, x: &Tensor) -> Result<Tensor, ModelError> {
         if let (None, Some(up), Some(down)) = (&self.gate, self.up.parts(), self.down.parts()) {
             let precision = self.up.precision;
             return Ok(precision.round(x)?.feed_forward(up, down, base, precision.rounded())?);
         }
-        // Rounded, so that the tape keeps of each only so much.
+        // Rounded, so that the tape stores only the rounded values.
         let round = |x: Tensor| self.up.precision.round(&x);
         let up = round(self.up.forward(x)?)?;
         let hidden = match &self.gate {
@@ -207,7 +207,7 @@ impl FeedForward {
 /// A vector for each token. Parameter `table` `[V, D]`.
 #[derive(Clone)]
 pub struct Embedding {
-    /// One row a token.
+    /// One row per token.
     pub table: Tensor,
 }
 

@@ -1,11 +1,11 @@
 //! The models under test, `ten`, `pulse` and `transformer`, and the small layers that they share.
 //!
-//! A model is a pure function of three things: a [`ModelConfig`] (choices, from the workflow file), a [`Task`] (sizes,
-//! from the data) and [`Parameters`] (values, by name). [`Model`] holds them with the network that they describe;
-//! [`checkpoint`] stores them in one safetensors file. To change a model (quantization) is to make other parameters and to
-//! build again, which costs a few pointer copies. Training changes the parameters of a [`Blueprint`], from which each pass
-//! builds its network: a [`GradientAccumulator`] adds up the gradients of [`MicroBatch`]es, which hold all that differs between
-//! batches of one shape.
+//! A model is a pure function of three things: a [`ModelConfig`] (choices, from the workflow file), a [`Task`] (sizes, from the
+//! data) and [`Parameters`] (values, by name). [`Model`] contains them and the network that they describe; [`checkpoint`]
+//! stores them in one safetensors file. A change of a model, such as quantization, creates other parameters and builds the
+//! model again, which costs a few pointer copies. Training changes the parameters of a [`Blueprint`], from which each pass
+//! builds its network: a [`GradientAccumulator`] adds up the gradients of [`MicroBatch`]es, which contain everything that
+//! differs between batches of one shape.
 //!
 //! | family | what carries the past | grows with the sequence |
 //! |---|---|---|
@@ -15,18 +15,18 @@
 //!
 //! Invariants, each checked over the grid of all options by the tests:
 //!
-//! - A sequence read in pieces, down to single tokens, gives what it gives in one piece; so does a carry that was saved
-//!   and restored, exactly.
+//! - A sequence processed in pieces, down to single tokens, gives the same result as in one piece; so does a carry that
+//!   was saved and restored, exactly.
 //! - Changing the future of a sequence changes nothing in its past.
 //! - Padding, and the other sequences of a batch, change nothing.
 //! - Every gradient agrees with central differences in f64 on the reference backend.
 //! - The same seed gives the same bits, with any number of threads; equal models are equal bytes on disk.
-//! - A config accepts only what is implemented; an option that does not exist yet is an unknown key.
+//! - A config accepts only implemented options; any other option is an unknown key.
 //!
-//! - Recomputation, pieces of a truncated pass and dropout's masks change no gradient: they follow from the config, the
-//!   batch and the seed of the update.
+//! - Recomputation, pieces of a truncated pass and dropout masks change no gradient: they depend only on the config,
+//!   the batch and the seed of the update.
 //!
-//! Adding a family is a module like [`ten`], a variant of [`ModelConfig`], an arm in [`Network`], and its options in the
+//! A new family needs a module like [`ten`], a variant of [`ModelConfig`], an arm in [`Network`], and its options in the
 //! list of `tests/options/grid.rs`.
 
 mod attention;

@@ -1,4 +1,4 @@
-//! What a model should have said, and how far it was from it: targets, cross entropy, [`Score`].
+//! Targets and losses of predictions: targets, cross entropy, [`Score`].
 
 use std::ops::Range;
 
@@ -9,18 +9,18 @@ use crate::config::Objective;
 use crate::error::ModelError;
 use crate::model::Model;
 
-/// How well a batch was predicted.
+/// The score of a batch.
 pub struct Score {
     /// The mean cross entropy in nats, a scalar on the tape.
     pub loss: Tensor,
-    /// Whether each prediction was right, in the order of the batch. Among equal logits, the prediction is the lowest index.
+    /// Whether each prediction was correct, in the order of the batch. Of equal logits, the prediction is the lowest index.
     pub hits: Vec<bool>,
 }
 
-/// The predictions of a batch one by one, in the order of [`Score::hits`].
+/// The individual predictions of a batch, in the order of [`Score::hits`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Predictions {
-    /// The right class of each, N numbers.
+    /// The correct class of each prediction, N numbers.
     pub targets: Vec<u32>,
     /// The logits, `[N, classes]`.
     pub logits: Vec<f32>,
@@ -29,13 +29,13 @@ pub struct Predictions {
 }
 
 impl Score {
-    /// How many predictions were right.
+    /// The number of correct predictions.
     #[must_use]
     pub fn correct(&self) -> usize {
         self.hits.iter().filter(|hit| **hit).count()
     }
 
-    /// How many predictions were made: sequences of a classifier, tokens of a language model.
+    /// The number of predictions: sequences for a classifier, tokens for a language model.
     #[must_use]
     pub fn count(&self) -> usize {
         self.hits.len()
@@ -43,8 +43,8 @@ impl Score {
 }
 
 impl Model {
-    /// Scores a batch. `labels` has one class a sequence for a classifier and is empty for a language model, whose
-    /// targets are the batch's own tokens, one ahead.
+    /// Scores a batch. `labels` has one class per sequence for a classifier and is empty for a language model, whose
+    /// targets are the batch's own next tokens.
     ///
     /// # Errors
     /// [`ModelError::Input`] if the labels do not fit, or no token has a next one.
@@ -52,7 +52,7 @@ impl Model {
         Ok(self.score_logits(batch, labels)?.0)
     }
 
-    /// As [`Model::score`], with the predictions one by one.
+    /// As [`Model::score`], with the individual predictions.
     ///
     /// # Errors
     /// As [`Model::score`].
@@ -80,28 +80,28 @@ impl Model {
     }
 }
 
-/// What each row of logits should say; none where it does not matter.
+/// The target of each row of logits; `None` for ignored rows.
 pub(crate) struct Targets {
     ids: Vec<Option<u32>>,
-    /// How many predictions the mean is over: of the whole batch, also where this is a piece of it.
+    /// The number of predictions in the mean: of the whole batch, even if this is a piece of it.
     pub count: usize,
     /// Columns of tokens, T, for a language model; 1 for a classifier.
     width: usize,
 }
 
-/// What a pass compares N rows of logits with. `T` as in [`crate::MicroBatch`].
+/// The targets of N rows of logits. `T` as in [`crate::MicroBatch`].
 #[derive(Debug, Clone)]
 pub(crate) struct LossTargets<T> {
-    /// The class of each row, 0 where it does not matter: U32, `[N]`.
+    /// The class of each row, 0 for ignored rows: U32, `[N]`.
     pub ids: T,
-    /// 1 / count where a row matters, 0 elsewhere: `[N]`.
+    /// 1 / count for each row, 0 for ignored rows: `[N]`.
     shares: T,
-    /// 1 where a row matters, 0 elsewhere: `[N]`.
+    /// 1 for each row, 0 for ignored rows: `[N]`.
     ones: T,
 }
 
 impl Targets {
-    /// For sequences of these lengths, whose tokens stand side by side.
+    /// The targets of sequences of these lengths, whose padded tokens are given.
     ///
     /// # Errors
     /// [`ModelError::Input`] if the labels do not fit, or no token has a next one.
@@ -118,26 +118,26 @@ impl Targets {
         Ok(Targets { ids, count, width })
     }
 
-    /// Those of the columns `start..start + length`.
+    /// The targets of the columns `start..start + length`.
     pub fn piece(&self, start: usize, length: usize) -> Targets {
         let rows = self.ids.chunks_exact(self.width);
         let ids = rows.flat_map(|row| row[start..start + length].iter().copied()).collect();
         Targets { ids, count: self.count, width: length }
     }
 
-    /// Those of some of the sequences, in at most `width` columns.
+    /// The targets of some of the sequences, in at most `width` columns.
     pub fn part(&self, sequences: Range<usize>, width: usize) -> Targets {
         let width = width.min(self.width);
         let rows = self.ids.chunks_exact(self.width).skip(sequences.start).take(sequences.len());
         Targets { ids: rows.flat_map(|row| row[..width].iter().copied()).collect(), count: self.count, width }
     }
 
-    /// Whether any row matters.
+    /// Whether any row is not ignored.
     pub fn any(&self) -> bool {
         self.ids.iter().any(Option::is_some)
     }
 
-    /// For the loss of rows of logits of so many classes, computed in `dtype`.
+    /// The targets for the loss of rows of logits of `classes` classes, computed in `dtype`.
     pub fn loss_targets(&self, classes: usize, dtype: DType) -> LossTargets<Feed> {
         let count = self.ids.len();
         let ids: Vec<u32> = self.ids.iter().map(|target| target.unwrap_or(0)).collect();
@@ -162,7 +162,7 @@ impl<T> LossTargets<T> {
 }
 
 impl LossTargets<Tensor> {
-    /// The cross entropies of `logits` (whose last axis is that of classes), added up and divided by the count: a scalar.
+    /// The cross entropies of `logits` (whose last axis is that of classes), summed and divided by the count: a scalar.
     ///
     /// # Errors
     /// If the shapes do not fit.
@@ -170,19 +170,19 @@ impl LossTargets<Tensor> {
         self.mean(&self.rows(logits)?.cross_entropy(&self.ids, smoothing)?)
     }
 
-    /// The losses of the rows, added up and divided by the count: a scalar.
+    /// The losses of the rows, summed and divided by the count: a scalar.
     ///
     /// # Errors
-    /// If there are other than N.
+    /// If their number is not N.
     pub fn mean(&self, losses: &Tensor) -> Result<Tensor, ModelError> {
         Ok(losses.mul(&self.shares)?.sum(&[0], false)?)
     }
 
-    /// How many of the rows that matter are hits, each 1 or 0: a scalar. Unlike [`Score::hits`], a tie of the target's logit
-    /// with another counts as right.
+    /// The number of correct rows that are not ignored, each 1 or 0: a scalar. Unlike [`Score::hits`], a tie of the target's
+    /// logit with another counts as correct.
     ///
     /// # Errors
-    /// If there are other than N.
+    /// If their number is not N.
     pub fn count(&self, hits: &Tensor) -> Result<Tensor, ModelError> {
         Ok(hits.mul(&self.ones)?.sum(&[0], false)?)
     }
@@ -203,7 +203,7 @@ fn class_targets(sequences: usize, labels: &[u32], classes: usize) -> Result<Vec
     Ok(labels.iter().copied().map(Some).collect())
 }
 
-/// For each place of `[B, T]` the token that comes next; none at the last place and in the padding.
+/// For each position of `[B, T]` the next token; `None` at the last position and in the padding.
 fn next_tokens(tokens: &[u32], padded: usize, lengths: &[usize]) -> Vec<Option<u32>> {
     let next = |place: usize| {
         let (row, t) = (place / padded, place % padded);

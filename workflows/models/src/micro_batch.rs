@@ -1,8 +1,8 @@
-//! What a pass reads of its batch, worked out on the host before it begins: [`MicroBatch`].
+//! The inputs of a pass, prepared on the host before it starts: [`MicroBatch`].
 //!
-//! All that differs between batches of one shape is here, as [`Feed`]s in a fixed order: the tokens, what should come out
-//! at each place, how a classifier pools, and the seed of dropout. What a pass does beyond them follows from the model and
-//! from a micro-batch's [outline](MicroBatch::outline) alone, so that a device may replay it (see `assay_tensor::Replayer`).
+//! It contains everything that differs between batches of one shape, as [`Feed`]s in a fixed order: the tokens, the targets,
+//! the pooling of a classifier, and the seed of dropout. All other operations of a pass depend only on the model and on a
+//! micro-batch's [outline](MicroBatch::outline), so a device may replay them (see `assay_tensor::Replayer`).
 
 use std::ops::Range;
 
@@ -18,49 +18,48 @@ use crate::mode::of_share;
 use crate::pieces::Pieces;
 use crate::shares::Shares;
 
-/// A truncated classifier keeps all activations of up to so many times the tokens that a device takes at once, instead of
-/// running pieces twice.
+/// A truncated classifier stores all activations of up to this many times the tokens that a device takes at once, instead
+/// of running pieces twice.
 const KEPT_AT_ONCE: usize = 4;
 
-/// A batch, or a part of one, to learn from. `T` is [`Feed`] on the host, [`Tensor`] on a device, and `()` where only the
-/// outline is left.
+/// A batch, or a part of one, for training. `T` is [`Feed`] on the host, [`Tensor`] on a device, and `()` for an outline.
 #[derive(Debug, Clone)]
 pub struct MicroBatch<T> {
     pub(crate) shards: Vec<Shard<T>>,
     count: usize,
 }
 
-/// The sequences that one share of a device learns from.
+/// The sequences that one share of a device processes.
 #[derive(Debug, Clone)]
 pub(crate) struct Shard<T> {
     pub plan: Plan,
-    /// Sequences, and tokens of the longest.
+    /// The number of sequences, and the tokens of the longest.
     pub dims: [usize; 2],
-    /// The length of each sequence, where the network asks for it; none where padding cannot reach it.
+    /// The length of each sequence, if the network needs it; `None` if padding cannot affect it.
     pub lengths: Option<Vec<usize>>,
     /// U32, `[B, T]`.
     pub tokens: T,
-    /// U32, `[2]`, if anything is dropped.
+    /// U32, `[2]`, if dropout is enabled.
     pub seed: Option<T>,
-    /// Of a classifier, for each piece.
+    /// The pooling of a classifier, for each piece.
     pub pooling: Vec<T>,
-    /// For each piece of a language model, none where nothing is predicted; one for a classifier.
+    /// For each piece of a language model, `None` if it predicts nothing; one for a classifier.
     pub loss_targets: Vec<Option<LossTargets<T>>>,
 }
 
-/// How a shard is gone through. See the table at the head of `gradient_pass.rs`.
+/// How a shard is processed. See the table at the top of `gradient_pass.rs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// All at once.
     Whole,
     /// A language model whose gradients end between pieces of these lengths.
     Truncated(Vec<usize>),
-    /// Pieces of these lengths, each of which is run again on the way back.
+    /// Pieces of these lengths, each of which is recomputed in the backward pass.
     Chunks(Vec<usize>),
 }
 
 impl Plan {
-    /// Pieces have as many tokens as the device takes at once, but one chunk at least.
+    /// Pieces have as many tokens as the device takes at once, but at least one chunk.
     fn new(model: &Blueprint, [sequences, length]: [usize; 2]) -> Plan {
         let common = model.config().common();
         let predict = model.task().objective == Objective::Predict;
@@ -78,7 +77,7 @@ impl Plan {
         }
     }
 
-    /// Where each piece starts, and its length.
+    /// The start and length of each piece.
     pub fn pieces(&self, length: usize) -> Vec<(usize, usize)> {
         let lengths = match self {
             Plan::Whole => &vec![length],
@@ -94,7 +93,7 @@ impl Plan {
     }
 }
 
-/// Sequences side by side on the host.
+/// Padded sequences on the host.
 struct Rows {
     tokens: Vec<u32>,
     padded: usize,
@@ -102,7 +101,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Some of the sequences, padded no further than they need.
+    /// Some of the sequences, with only the padding that they need.
     fn part(&self, sequences: Range<usize>) -> Rows {
         let lengths = self.lengths[sequences.clone()].to_vec();
         let padded = lengths.iter().copied().max().unwrap_or(0);
@@ -112,11 +111,11 @@ impl Rows {
 }
 
 impl MicroBatch<Feed> {
-    /// Of sequences, as a part of a batch that makes `whole` predictions, over which the loss is a mean; `labels` as in
-    /// [`crate::Model::score`].
+    /// A micro-batch of sequences, as a part of a batch with `whole` predictions, over which the loss is a mean;
+    /// `labels` as in [`crate::Model::score`].
     ///
     /// # Errors
-    /// [`ModelError::Input`] if there is no sequence, one has no token, or the labels do not fit.
+    /// [`ModelError::Input`] if there are no sequences, one has no tokens, or the labels do not fit.
     pub fn new(
         model: &Blueprint,
         sequences: &[&[u32]],
@@ -129,7 +128,7 @@ impl MicroBatch<Feed> {
         Self::from_rows(model, &Rows { tokens, padded, lengths }, labels, training, Some(whole))
     }
 
-    /// Of a batch on a device.
+    /// A micro-batch of a batch on a device.
     ///
     /// # Errors
     /// As [`MicroBatch::new`], and if the device cannot be read.
@@ -165,7 +164,7 @@ impl MicroBatch<Feed> {
         Ok(MicroBatch { shards, count })
     }
 
-    /// Everything that differs between batches of one shape, in order; and what is left.
+    /// Everything that differs between batches of one shape, in order; and the outline.
     #[must_use]
     pub fn outline(self) -> (MicroBatch<()>, Vec<Feed>) {
         let mut feeds = Vec::new();
@@ -176,23 +175,23 @@ impl MicroBatch<Feed> {
         (outline.unwrap_or(MicroBatch { shards: Vec::new(), count: 0 }), feeds)
     }
 
-    /// On a device.
+    /// Copies it to a device.
     ///
     /// # Errors
-    /// If the device has no room.
+    /// If the device is out of memory.
     pub(crate) fn upload(self, device: &Device) -> Result<MicroBatch<Tensor>, ModelError> {
         self.map(&mut |feed| Ok(feed.upload(device)?))
     }
 }
 
 impl MicroBatch<()> {
-    /// All that decides what a pass asks of a device, beside the model and the shapes of what it is fed.
+    /// Everything that determines the operations of a pass, except the model and the shapes of its inputs.
     #[must_use]
     pub fn key(&self) -> String {
         format!("{:?}", self.shards)
     }
 
-    /// With the tensors of what [`MicroBatch::outline`] gave; takes them from `inputs`.
+    /// The outline with the tensors of the feeds that [`MicroBatch::outline`] returned; takes them from `inputs`.
     ///
     /// # Errors
     /// [`ModelError::Input`] if there are too few.
@@ -203,7 +202,7 @@ impl MicroBatch<()> {
 }
 
 impl<T> MicroBatch<T> {
-    /// How many predictions are made.
+    /// The number of predictions.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count
@@ -257,7 +256,7 @@ impl<T> Shard<T> {
 }
 
 impl Shard<Tensor> {
-    /// The tokens as a batch; where padding cannot reach the network, as one without any.
+    /// The tokens as a batch; if padding cannot affect the network, as a batch without padding.
     pub fn batch(&self) -> Batch {
         let [sequences, length] = self.dims;
         Batch::of_tensor(self.tokens.clone(), self.lengths.clone().unwrap_or_else(|| vec![length; sequences]))

@@ -1,4 +1,4 @@
-//! How a network is run, for its result or to learn from it: [`Mode`]; and the one thing that differs, [`Dropout`].
+//! How a network is run, for evaluation or training: [`Mode`]; and the difference in the network, [`Dropout`].
 
 use assay_tensor::{Tensor, mix};
 
@@ -9,15 +9,15 @@ use crate::pieces::Pieces;
 /// How a network is run.
 #[derive(Debug, Clone, Default)]
 pub enum Mode {
-    /// For its result: nothing is dropped, nothing is recomputed.
+    /// For evaluation: no dropout, no recomputation.
     #[default]
     Evaluate,
-    /// For its gradients: `checkpoint` applies, and so does dropout where there is a seed, from which all masks follow.
+    /// For gradients: `checkpoint` applies, and so does dropout if a seed is given, which determines all masks.
     Learn {
-        /// The seed of this update's masks (U32, `[2]`, its low word first). It lies on the device, so that what a pass asks
-        /// of the device is the same at each update.
+        /// The seed of this update's masks (U32, `[2]`, its low word first). It is on the device, so that the operations of
+        /// a pass are the same for each update.
         dropout: Option<Tensor>,
-        /// Which part of its batch this is, where sequences are read apart: no two parts have the same masks.
+        /// The part of the batch, if sequences are processed separately: no two parts have the same masks.
         part: u64,
     },
 }
@@ -32,11 +32,10 @@ impl Mode {
     }
 }
 
-/// One place of a network where values are dropped (Srivastava et al. 2014): each is kept with probability 1 - p and
-/// then scaled by 1 / (1 - p).
+/// A dropout layer (Srivastava et al. 2014): each value is kept with probability 1 - p and then scaled by 1 / (1 - p).
 ///
-/// A mask follows from the seed of the update, the part of its batch, the place, and the chunk of the sequence, counted from
-/// its beginning. So a sequence that is run chunk by chunk, or a second time, drops what it drops in one run.
+/// A mask depends on the seed of the update, the part of the batch, the layer, and the chunk of the sequence, counted from
+/// its start. So a sequence that is run chunk by chunk, or a second time, has the same masks as in one run.
 #[derive(Debug, Clone, Copy)]
 pub struct Dropout {
     rate: f64,
@@ -45,19 +44,20 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// For the place named `path`, in chunks of `chunk` tokens.
+    /// The layer at `path`, in chunks of `chunk` tokens.
     #[must_use]
     pub fn new(rate: f64, chunk: usize, path: &str) -> Self {
         Dropout { rate, chunk: chunk.max(1), place: hash(path) }
     }
 
-    /// `x` `[B, T, D]`, whose first token stands at `position`, after dropping.
+    /// `x` `[B, T, D]` with dropout; its first token is at `position`.
     ///
     /// # Errors
     /// If the device fails.
     pub fn forward(&self, x: &Tensor, position: usize, mode: &Mode) -> Result<Tensor, ModelError> {
         let Some((seed, part)) = self.seed(mode) else { return Ok(x.clone()) };
-        // The first part has the masks of a batch that is in one. Turned over, parts are no chunks, which are mixed too.
+        // The first part has the masks of an undivided batch. Inverted, numbers of parts differ from those of chunks,
+        // which are mixed in too.
         let part = if part == 0 { 0 } else { mix(!part) };
         let place = |position: usize| mix(self.place ^ part ^ mix((position / self.chunk) as u64));
         let lengths = Pieces::new(position, x.dims()[1], self.chunk).lengths();
@@ -72,8 +72,8 @@ impl Dropout {
         Ok(Tensor::concat(&dropped.iter().collect::<Vec<_>>(), 1)?)
     }
 
-    /// `base` plus what is left of a branch. `branch` adds its result to what it is given, if anything: where nothing is
-    /// dropped that is the base, and there is no sum to make afterwards.
+    /// `base` plus a branch with dropout. `branch` adds its result to its argument, if given: without dropout that is
+    /// the base, and no separate sum is needed.
     ///
     /// # Errors
     /// If the branch or the device fails.
@@ -90,7 +90,7 @@ impl Dropout {
         }
     }
 
-    /// The seed of the update's masks and the part of the batch, if values are dropped here at all.
+    /// The seed of the update's masks and the part of the batch, if dropout applies here.
     fn seed<'a>(&self, mode: &'a Mode) -> Option<(&'a Tensor, u64)> {
         match mode {
             Mode::Learn { dropout: Some(seed), part } if self.rate > 0.0 => Some((seed, *part)),

@@ -60,7 +60,7 @@ impl SequenceModel for Network {
     }
 }
 
-/// The deviation of a fresh embedding. A table that also reads out must give logits of about unit size.
+/// The deviation of an initial embedding. A table that also serves as the output must give logits of about unit size.
 fn embedding_deviation(config: &ModelConfig, task: &Task) -> f64 {
     let common = config.common();
     if common.tied && task.objective == Objective::Predict { 1.0 / (common.dim as f64).sqrt() } else { 1.0 }
@@ -75,10 +75,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// A fresh model; the same seed gives the same bits.
+    /// A new model; the same seed gives the same bits.
     ///
     /// # Errors
-    /// [`ModelError::Config`] if [`ModelConfig::validate`] finds anything.
+    /// [`ModelError::Config`] if [`ModelConfig::validate`] finds a problem.
     pub fn fresh(
         device: &Device,
         config: &ModelConfig,
@@ -92,7 +92,7 @@ impl Model {
     /// The model with these parameters.
     ///
     /// # Errors
-    /// [`ModelError::Parameter`] if one is missing, superfluous or of another shape.
+    /// [`ModelError::Parameter`] if one is missing, superfluous or has another shape.
     pub fn from_parameters(
         device: &Device,
         config: &ModelConfig,
@@ -111,8 +111,8 @@ impl Model {
         Self::from_parameters(device, config, task, parameters)
     }
 
-    /// The model of a blueprint with these parameters, to be run in a precision. Its parameters stay as they are given; what
-    /// it computes with is rounded.
+    /// The model of a blueprint with these parameters, in a precision. The stored parameters are not changed; those used in
+    /// computations are rounded.
     ///
     /// # Errors
     /// As [`Model::from_parameters`].
@@ -125,19 +125,19 @@ impl Model {
         Self::build(device, config, task, Builder::stored(device, parameters).precision(precision))
     }
 
-    /// All that makes the model.
+    /// Everything from which the model is built.
     #[must_use]
     pub fn blueprint(&self) -> &Blueprint {
         &self.blueprint
     }
 
-    /// All that makes the model, without its network.
+    /// Everything from which the model is built, without its network.
     #[must_use]
     pub fn into_blueprint(self) -> Blueprint {
         self.blueprint
     }
 
-    /// The same model off the tape: running it records nothing.
+    /// The same model detached from the tape: running it records nothing.
     ///
     /// # Errors
     /// As [`Model::from_parameters`].
@@ -163,19 +163,19 @@ impl Model {
         Ok(Model { blueprint, network, head })
     }
 
-    /// What a workflow file said of it.
+    /// The config from the workflow file.
     #[must_use]
     pub fn config(&self) -> &ModelConfig {
         &self.blueprint.config
     }
 
-    /// What the data said of it.
+    /// The task from the data.
     #[must_use]
     pub fn task(&self) -> &Task {
         &self.blueprint.task
     }
 
-    /// Where it computes.
+    /// The device.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.blueprint.device
@@ -187,7 +187,7 @@ impl Model {
         &self.blueprint.parameters
     }
 
-    /// The network below the head; carries go through here.
+    /// The network below the head; it processes carries.
     #[must_use]
     pub fn network(&self) -> &Network {
         &self.network
@@ -199,8 +199,8 @@ impl Model {
         &self.head
     }
 
-    /// Logits of a batch from the beginning of each sequence: `[B, classes]` of a classifier, `[B, T, V]` of a
-    /// language model (those at padded places mean nothing).
+    /// Logits of a batch from the start of each sequence: `[B, classes]` for a classifier, `[B, T, V]` for a language
+    /// model (those at padded positions are meaningless).
     ///
     /// # Errors
     /// See [`SequenceModel::run`].

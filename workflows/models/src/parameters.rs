@@ -1,8 +1,8 @@
-//! A model's parameters by name, and how a model is built from them.
+//! A model's parameters by name, and the construction of a model from them.
 //!
-//! A model is a pure function of its config, its task and its [`Parameters`]: one `build` function serves a fresh
-//! model, a loaded one, a quantized one, and the model after an optimizer step. While it builds, it asks a [`Scope`]
-//! for each parameter by name and shape; a fresh model draws it, a stored one looks it up.
+//! A model is a pure function of its config, its task and its [`Parameters`]: one `build` function creates a new model,
+//! a loaded one, a quantized one, and the model after an optimizer step. It requests each parameter from a [`Scope`] by
+//! name and shape; for a new model it is drawn, for a stored one it is looked up.
 //!
 //! Names are paths such as `blocks.0.cell.0.nu` or `blocks.1.ffn.down.weight`; matrices are stored `[out, in]`.
 
@@ -16,7 +16,7 @@ use rand_chacha::rand_core::SeedableRng;
 use crate::error::ModelError;
 use crate::precision::Precision;
 
-/// The matrix of a linear layer, or any other parameter, as it is stored.
+/// The matrix of a linear layer, or any other parameter, as stored.
 #[derive(Clone)]
 pub enum Weight {
     /// Floating point.
@@ -30,7 +30,7 @@ pub enum Weight {
     },
 }
 
-/// What a parameter is for: weight decay and quantization depend on it.
+/// The purpose of a parameter: weight decay and quantization depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// The matrix `[N, K]` of a linear layer: decays, and may be int8.
@@ -54,7 +54,7 @@ impl Role {
 pub struct Parameter {
     /// Its value.
     pub value: Weight,
-    /// What it is for.
+    /// Its purpose.
     pub role: Role,
 }
 
@@ -74,12 +74,12 @@ impl Parameters {
         self.0.get(name)
     }
 
-    /// The parameter `name`, to be changed.
+    /// The parameter `name`, mutable.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Parameter> {
         self.0.get_mut(name)
     }
 
-    /// Each parameter with its name, in order, to be changed.
+    /// Each parameter with its name, in order, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut Parameter)> {
         self.0.iter_mut().map(|(name, parameter)| (name.as_str(), parameter))
     }
@@ -95,7 +95,7 @@ impl Parameters {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no parameters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -114,7 +114,7 @@ impl Parameters {
     /// The same parameters with each dense value replaced by `change(name, value)`.
     ///
     /// # Errors
-    /// The first that `change` returns.
+    /// The first error of `change`.
     pub fn map(
         &self,
         mut change: impl FnMut(&str, &Tensor) -> Result<Tensor, ModelError>,
@@ -129,10 +129,10 @@ impl Parameters {
     }
 }
 
-/// How a fresh parameter is drawn.
+/// How an initial parameter is drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Init {
-    /// All the same.
+    /// All values are the same.
     Constant(f64),
     /// Uniform on `[low, high)`.
     Uniform(f64, f64),
@@ -166,7 +166,7 @@ impl Init {
     }
 }
 
-/// Where a model under construction gets its parameters from.
+/// The source of parameters for a model under construction.
 pub struct Builder<'a> {
     device: &'a Device,
     source: Source<'a>,
@@ -180,7 +180,7 @@ enum Source<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Draws every parameter. Each has a random stream of its own, keyed by its name, so that adding one changes no
+    /// Draws every parameter. Each has a separate random stream, keyed by its name, so that adding one changes no
     /// other.
     #[must_use]
     pub fn fresh(device: &'a Device, seed: u64, dtype: DType) -> Self {
@@ -195,7 +195,7 @@ impl<'a> Builder<'a> {
         Builder { device, source, precision: Precision::F32, made: Parameters::default() }
     }
 
-    /// The same for a model that runs in another precision. Its parameters stay what they are.
+    /// The same builder for a model in another precision. Its parameters are not changed.
     #[must_use]
     pub fn precision(self, precision: Precision) -> Self {
         Builder { precision, ..self }
@@ -206,10 +206,10 @@ impl<'a> Builder<'a> {
         Scope { builder: self, path: String::new() }
     }
 
-    /// The parameters that were asked for.
+    /// The requested parameters.
     ///
     /// # Errors
-    /// [`ModelError::Parameter`] if a stored one was not asked for: the checkpoint belongs to another model.
+    /// [`ModelError::Parameter`] if a stored one was not requested: the checkpoint belongs to another model.
     pub fn finish(self) -> Result<Parameters, ModelError> {
         if let Source::Stored(stored) = self.source
             && let Some((name, _)) = stored.iter().find(|(name, _)| self.made.get(name).is_none())
@@ -233,20 +233,20 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// A place in the tree of names.
+/// A path in the tree of names.
 pub struct Scope<'b, 'a> {
     builder: &'b mut Builder<'a>,
     path: String,
 }
 
 impl<'a> Scope<'_, 'a> {
-    /// The place `name` below this one; `name` may have several parts, as in `blocks.0`.
+    /// The path `name` below this one; `name` may have several parts, as in `blocks.0`.
     pub fn child(&mut self, name: &str) -> Scope<'_, 'a> {
         let path = self.name(name);
         Scope { builder: self.builder, path }
     }
 
-    /// What the model runs in.
+    /// The precision of the model.
     #[must_use]
     pub fn precision(&self) -> Precision {
         self.builder.precision
@@ -273,7 +273,7 @@ impl<'a> Scope<'_, 'a> {
         }
     }
 
-    /// A plain parameter whose fresh values follow from others.
+    /// A plain parameter whose initial values depend on others.
     ///
     /// # Errors
     /// As [`Scope::tensor`], or what `values` returns.
@@ -326,7 +326,7 @@ fn draw(
     constant(device, dtype, values, shape)
 }
 
-/// A tensor of `values` in the wanted floating type; in f32 where that is bf16, which is computed in it.
+/// A tensor of `values` in the requested floating type; in f32 for bf16, which is computed in f32.
 pub(crate) fn constant(device: &Device, dtype: DType, values: Vec<f64>, shape: &[usize]) -> Result<Tensor, ModelError> {
     Ok(match dtype {
         DType::F64 => Tensor::from_f64(device, values, shape)?,
@@ -334,7 +334,7 @@ pub(crate) fn constant(device: &Device, dtype: DType, values: Vec<f64>, shape: &
     })
 }
 
-/// FNV-1a with 64 bits: small, and the same everywhere.
+/// FNV-1a with 64 bits: small, and the same on every machine.
 pub(crate) fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

@@ -1,22 +1,22 @@
-//! How the tokens of one call fall into chunks: [`Pieces`].
+//! The division of a call's tokens into chunks: [`Pieces`].
 
-/// T tokens from a position on, cut at the multiples of C.
+/// T tokens from a position on, divided at the multiples of C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pieces {
     /// C.
     pub chunk: usize,
-    /// How many tokens of the first chunk were read before this call; less than C.
+    /// The number of tokens of the first chunk before this call; less than C.
     pub before: usize,
-    /// How many of the T tokens go on with that chunk; 0 if `before` is.
+    /// How many of the T tokens continue that chunk; 0 if `before` is.
     pub head: usize,
     /// Whole chunks after the head.
     pub whole: usize,
-    /// Tokens after those, of a chunk that does not end here; less than C.
+    /// Tokens after those, of an incomplete chunk; less than C.
     pub tail: usize,
 }
 
 impl Pieces {
-    /// Of `length` tokens from `position` on.
+    /// The pieces of `length` tokens from `position` on.
     pub fn new(position: usize, length: usize, chunk: usize) -> Self {
         let before = position % chunk;
         let head = if before == 0 { 0 } else { length.min(chunk - before) };
@@ -24,14 +24,14 @@ impl Pieces {
         Pieces { chunk, before, head, whole: rest / chunk, tail: rest % chunk }
     }
 
-    /// How many tokens each piece has, in order; no piece is empty.
+    /// The number of tokens of each piece, in order; no piece is empty.
     pub fn lengths(&self) -> Vec<usize> {
         let head = (self.head > 0).then_some(self.head);
         let tail = (self.tail > 0).then_some(self.tail);
         head.into_iter().chain(vec![self.chunk; self.whole]).chain(tail).collect()
     }
 
-    /// Whether the chunk ends with the piece `index` of [`Pieces::lengths`].
+    /// Whether the piece `index` of [`Pieces::lengths`] completes a chunk.
     pub fn closes(&self, index: usize) -> bool {
         match (self.head, index) {
             (0, _) => index < self.whole,
@@ -40,7 +40,7 @@ impl Pieces {
         }
     }
 
-    /// Whether the next token goes on with a chunk that has begun.
+    /// Whether the next token continues an incomplete chunk.
     pub fn open(&self) -> bool {
         self.tail > 0 || (self.head > 0 && self.whole == 0 && self.before + self.head < self.chunk)
     }

@@ -14,7 +14,7 @@ const ROPE_BASE: f64 = 10_000.0;
 /// The learned vectors of `length` positions from `first`, `[length, D]`.
 ///
 /// # Errors
-/// [`ModelError::Input`] if the table ends before.
+/// [`ModelError::Input`] if the table is too short.
 pub fn learned(table: &Embedding, first: usize, length: usize) -> Result<Tensor, ModelError> {
     let known = table.table.dims()[0];
     if first + length > known {
@@ -26,18 +26,18 @@ pub fn learned(table: &Embedding, first: usize, length: usize) -> Result<Tensor,
     Ok(table.table.slice(0, first, length)?)
 }
 
-/// The least places that tables are made for.
+/// The minimum number of rows of a table.
 const LEAST_ROWS: usize = 64;
 
-/// The tables of rotary embedding for heads of one width: channel pairs `(i, i + width / 2)` are turned by
-/// `t / 10000^(2 i / width)`. They are made as far as they are asked for, and shared by all layers of a network.
+/// The tables of rotary embedding for heads of one width: channel pairs `(i, i + width / 2)` are rotated by `t /
+/// 10000^(2 i / width)`. They are computed as far as needed, and shared by all layers of a network.
 #[derive(Clone)]
 pub struct Rotations {
     width: usize,
     made: Arc<Mutex<Option<Tables>>>,
 }
 
-/// Cosines and sines of the places from 0 on, each `[N, width / 2]`.
+/// Cosines and sines of the positions from 0 on, each `[N, width / 2]`.
 #[derive(Clone)]
 pub struct Tables {
     cos: Tensor,
@@ -45,13 +45,13 @@ pub struct Tables {
 }
 
 impl Rotations {
-    /// For heads of `width` channels, which is even.
+    /// For heads of `width` channels, which must be even.
     #[must_use]
     pub fn new(width: usize) -> Self {
         Rotations { width, made: Arc::default() }
     }
 
-    /// Tables for `length` places from `first` on, on the device of `like` and in the type that it is computed in.
+    /// Tables for `length` positions from `first` on, on the device of `like` and in its type of computations.
     ///
     /// # Errors
     /// If the device is out of memory.
@@ -77,7 +77,7 @@ impl Rotations {
 }
 
 impl Tables {
-    /// The rotation of places from `first` on.
+    /// The rotation of positions from `first` on.
     #[must_use]
     pub fn from(&self, first: usize) -> Rotary<'_, Tensor> {
         Rotary { cos: &self.cos, sin: &self.sin, first }

@@ -1,4 +1,4 @@
-//! In what the forward pass of a training keeps and multiplies: [`Precision`].
+//! The precision of activations and products in the forward pass of a training: [`Precision`].
 
 use assay_tensor::{DType, Tensor};
 use schemars::JsonSchema;
@@ -26,7 +26,7 @@ pub enum Precision {
 }
 
 impl Precision {
-    /// What is kept or multiplied of `x`: `x` itself, or rounded. Gradients pass the rounding as if it were none.
+    /// The value that is stored or multiplied for `x`: `x` itself, or rounded. Gradients ignore the rounding.
     pub(crate) fn round(self, x: &Tensor) -> Result<Tensor, ModelError> {
         Ok(match self.rounded() {
             None => x.clone(),
@@ -34,7 +34,7 @@ impl Precision {
         })
     }
 
-    /// The type to which that is rounded, if it is.
+    /// The type to which values are rounded, if any.
     pub(crate) fn rounded(self) -> Option<DType> {
         match self {
             Precision::F32 => None,

@@ -1,7 +1,7 @@
-//! Layers with int8 weights together with what stands around them, as one operation each. An int8 model has no gradient, so
-//! that nothing need be kept of what lies between.
+//! Layers with int8 weights combined with adjacent operations, as one operation each. An int8 model has no gradient, so
+//! intermediate values need not be kept.
 //!
-//! Where a layer is not int8, what is here does the parts one by one.
+//! If a layer is not int8, these functions perform the operations separately.
 
 use assay_tensor::{Columns, Int8Linear, Norm, Skip, Tensor};
 
@@ -11,7 +11,7 @@ use crate::parameters::Weight;
 use crate::precision::Precision;
 
 impl Linear {
-    /// The layer, where its weights are int8, and what stands around it is in f32.
+    /// The layer, if its weights are int8 and adjacent values are in f32.
     pub(crate) fn int8(&self) -> Option<Int8Linear<'_, Tensor>> {
         match (&self.weight, self.precision) {
             (Weight::Int8 { q, scale }, Precision::F32) => {
@@ -34,7 +34,7 @@ impl LayerNorm {
         }
     }
 
-    /// The norm, where it is in f32.
+    /// The norm, if it is in f32.
     pub(crate) fn int8(&self) -> Option<Norm<'_, Tensor>> {
         let norm = Norm { gain: &self.gain, bias: &self.bias, eps: NORM_EPSILON };
         (self.precision == Precision::F32).then_some(norm)
@@ -42,7 +42,7 @@ impl LayerNorm {
 }
 
 impl FeedForward {
-    /// `base`, if there is one, plus `self(norm x)`.
+    /// `base`, if given, plus `self(norm x)`.
     ///
     /// # Errors
     /// If the shapes do not fit.
@@ -63,13 +63,13 @@ impl FeedForward {
     }
 }
 
-/// A layer of all columns of one input.
+/// A layer applied to all columns of one input.
 pub(crate) fn one(x: &Tensor, layer: Int8Linear<'_, Tensor>) -> Result<Tensor, ModelError> {
     Ok(Tensor::int8_linear([x.columns()], [layer])?)
 }
 
-/// `base`, if there is one, plus what layers read of the states of as many cells, whose real and imaginary parts
-/// `[B, T, N]` are given as far as they are read, plus a skip. None where a layer is not int8.
+/// `base`, if given, plus the outputs of layers for the states of all cells, whose real and imaginary parts `[B, T, N]`
+/// are given as far as they are read, plus a skip. `None` if a layer is not int8.
 pub(crate) fn readout(
     layers: &[Linear],
     (re, im): (&Tensor, Option<&Tensor>),
@@ -81,7 +81,7 @@ pub(crate) fn readout(
     for (cell, linear) in layers.iter().enumerate() {
         let Some(layer) = linear.int8() else { return Ok(None) };
         let part = |of| Columns { of, from: cell * width, width };
-        // The first one brings the skip along.
+        // The first layer includes the skip.
         let layer = Int8Linear { skip: skip.take(), residual: sum.as_ref(), ..layer };
         sum = Some(match im {
             Some(im) => Tensor::int8_linear([part(re), part(im)], [layer])?,

@@ -1,9 +1,9 @@
-//! Shares of a batch that are learned from side by side: [`Shares`].
+//! Shares of a batch that are processed in parallel: [`Shares`].
 //!
-//! A device with threads of its own learns faster where each takes whole sequences from the first layer to the last and
-//! back than where all of them share each operation: nobody waits at the end of an operation, and what a thread has made
-//! is still in its cache when it goes on with it. The shares follow from the batch and the kind of device alone, and
-//! what they give is added in their order, so that the number of threads changes no bit.
+//! A device with threads learns faster if each thread processes whole sequences, forward and backward, than if all
+//! threads share each operation: no thread waits at the end of an operation, and its data stay in its cache. The shares
+//! depend only on the batch and the kind of device, and their results are added in their order, so the number of threads
+//! changes no bit.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -12,14 +12,14 @@ use assay_tensor::Device;
 
 use crate::error::ModelError;
 
-/// More shares than this are not made: each adds its gradients to the others'.
+/// The maximum number of shares: the gradients of each share are added.
 const MOST: usize = 8;
 
 /// The sequences of each share, of about equal numbers.
 pub(crate) struct Shares(Vec<Range<usize>>);
 
 impl Shares {
-    /// As many shares as are worth a thread of their own, one at least.
+    /// As many shares as are worth a separate thread, at least one.
     pub fn new(device: &Device, lengths: &[usize]) -> Self {
         let sequences = lengths.len();
         let worth = |tokens: usize| lengths.iter().sum::<usize>() / tokens.max(1);
@@ -28,16 +28,16 @@ impl Shares {
         Shares((0..count).map(|share| bound(share)..bound(share + 1)).collect())
     }
 
-    /// The sequences of each.
+    /// The sequences of each share.
     pub fn ranges(&self) -> &[Range<usize>] {
         &self.0
     }
 }
 
-/// What `learn` gives for each of so many shares, in order.
+/// The results of `learn` for each share, in order.
 ///
 /// # Errors
-/// The first share's that fails.
+/// The error of the first share that fails.
 pub(crate) fn each<T: Send>(
     device: &Device,
     count: usize,

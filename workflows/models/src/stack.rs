@@ -1,5 +1,5 @@
-//! Blocks one after the other, as every family has them: [`Layer`] and [`stack`]; and running a part of a network a
-//! second time in the backward pass instead of keeping what it computed.
+//! Consecutive blocks, common to all families: [`Layer`] and [`stack`]; and recomputation of a part of a network in the
+//! backward pass instead of storing its results.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,16 +13,16 @@ use crate::precision::Precision;
 
 /// One block of a network.
 pub(crate) trait Layer: Clone + Send + Sync + 'static {
-    /// The beginning of the names of everything that it puts into the carry, such as `blocks.0.`.
+    /// The prefix of all its names in the carry, such as `blocks.0.`.
     fn prefix(&self) -> &str;
 
-    /// `x` `[B, T, D]` to the same shape; puts what it remembers into `next_state`. It depends on nothing but its arguments
-    /// and its parameters.
+    /// `x` `[B, T, D]` to the same shape; adds its state to `next_state`. It depends only on its arguments and its
+    /// parameters.
     fn forward(&self, x: &Tensor, carry: &Carry, next_state: &mut State, mode: &Mode) -> Result<Tensor, ModelError>;
 }
 
-/// Runs `x` through the layers, each of them in a checkpoint if the config says so and gradients are wanted. What a layer
-/// is given is rounded to `precision`, in a checkpoint or not, so that checkpoints change no result.
+/// Runs `x` through the layers, each in a checkpoint if the config requires it and gradients are needed. The input of a
+/// layer is rounded to `precision`, with or without a checkpoint, so checkpoints change no result.
 pub(crate) fn stack<L: Layer>(
     layers: &[L],
     mut x: Tensor,
@@ -51,8 +51,8 @@ pub(crate) fn stack<L: Layer>(
     Ok(x)
 }
 
-/// Runs `run` on `inputs` and a carry so that the tape keeps these alone; the backward pass runs it again. It must be a
-/// pure function. Returns what it returns.
+/// Runs `run` on `inputs` and a carry such that the tape stores only these; the backward pass runs it again. It must be
+/// a pure function. Returns its result.
 pub(crate) fn recompute(
     inputs: &[&Tensor],
     carry: &Carry,
@@ -61,7 +61,7 @@ pub(crate) fn recompute(
     let (position, count) = (carry.position, inputs.len());
     let names: Vec<Arc<str>> = carry.state.names().cloned().collect();
     let all: Vec<&Tensor> = inputs.iter().copied().chain(carry.state.parts()).collect();
-    // The tensors of the new state travel as a list; their names, the same at each run, go beside it.
+    // The tensors of the new state are passed as a list; their names, the same in each run, separately.
     let made: Arc<OnceLock<Vec<Arc<str>>>> = Arc::default();
     let found = Arc::clone(&made);
     let outputs = assay_tensor::checkpoint(&all, move |tensors: &[Tensor]| {

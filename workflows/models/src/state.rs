@@ -1,38 +1,38 @@
-//! [`State`]: parts of a memory by name.
+//! [`State`]: the parts of a model's state by name.
 
 use std::sync::Arc;
 
 use assay_tensor::Tensor;
 
-/// Parts of a memory by name, in the order of the names. One is made with every token that is decoded, of some dozen
-/// parts: so they lie in a row, and share their names with those that they go on from.
+/// Parts of a state by name, in the order of the names. Decoding creates one for every token, with some dozen parts: so
+/// they are in a vector, and share their names with the previous state.
 #[derive(Clone, Default)]
 pub struct State(Vec<(Arc<str>, Tensor)>);
 
 impl State {
-    /// Without parts, and with room for as many as `like` has.
+    /// An empty state with the capacity for as many parts as `like` has.
     pub(crate) fn with_room_of(like: &State) -> State {
         State(Vec::with_capacity(like.0.len()))
     }
 
-    /// The place of a name, or where it belongs.
+    /// The index of a name, or where it would be inserted.
     fn place(&self, name: &str) -> Result<usize, usize> {
-        // Parts most often come in the order of their names.
+        // Parts are usually inserted in the order of their names.
         match self.0.last() {
             Some((last, _)) if **last < *name => Err(self.0.len()),
             _ => self.0.binary_search_by(|(known, _)| (**known).cmp(name)),
         }
     }
 
-    /// The part of this name.
+    /// The part with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Tensor> {
-        // Who asks most often has the very name that a part was put in with.
+        // Usually the name is the same object with which the part was inserted.
         let same = |(known, _): &&(Arc<str>, Tensor)| std::ptr::eq(&**known, name);
         self.0.iter().find(same).map(|(_, part)| part).or_else(|| self.place(name).ok().map(|at| &self.0[at].1))
     }
 
-    /// Puts a part in, in place of one that has its name.
+    /// Inserts a part, or replaces the part with this name.
     pub fn insert(&mut self, name: impl Into<Arc<str>>, part: Tensor) {
         let name = name.into();
         match self.place(&name) {
@@ -56,30 +56,30 @@ impl State {
         self.0.iter().map(|(_, part)| part)
     }
 
-    /// The same, for change.
+    /// The parts, mutable.
     pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut Tensor> {
         self.0.iter_mut().map(|(_, part)| part)
     }
 
-    /// The parts whose names lie between two, both included.
+    /// The parts whose names are between two names, inclusive.
     pub(crate) fn between(&self, first: &str, last: &str) -> impl Iterator<Item = &Tensor> + Clone {
         let from = self.0.partition_point(|(name, _)| **name < *first);
         self.0[from..].iter().take_while(move |(name, _)| **name <= *last).map(|(_, part)| part)
     }
 
-    /// The parts whose names are `name` with `mark` and something more behind it.
+    /// The parts whose names start with `name` and `mark`, followed by more.
     pub(crate) fn behind<'a>(
         &'a self,
         name: &'a str,
         mark: char,
     ) -> impl Iterator<Item = (&'a Arc<str>, &'a Tensor)> + Clone {
         let from = self.0.partition_point(|(found, _)| **found <= *name);
-        // In the order of names, those that begin with one follow it.
+        // Names with a common prefix are consecutive.
         let all = self.0[from..].iter().take_while(move |(found, _)| found.starts_with(name));
         all.filter(move |(found, _)| found[name.len()..].starts_with(mark)).map(|(name, part)| (name, part))
     }
 
-    /// Keeps the parts of these names.
+    /// Keeps the parts with these names.
     pub(crate) fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.0.retain(|(name, _)| keep(name));
     }

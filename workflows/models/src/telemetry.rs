@@ -1,4 +1,4 @@
-//! What is worth watching inside a model while it learns: [`Model::telemetry`].
+//! Statistics of a model's internal values during training: [`Model::telemetry`].
 
 use crate::batch::Batch;
 use crate::config::{AttentionKind, ModelConfig};
@@ -6,7 +6,7 @@ use crate::error::ModelError;
 use crate::model::{Model, Network};
 
 impl Model {
-    /// Named numbers about the inside of the model, the same names each time:
+    /// Named statistics of the model's internal values, with the same names each time:
     ///
     /// | family | name | meaning |
     /// |---|---|---|
@@ -18,7 +18,7 @@ impl Model {
     /// | `pulse` | `pulse/routing_entropy` | the mean entropy of a token's routing weights, in nats |
     /// | `transformer` | `attention/density` | if sparse: the share of visible pairs of blocks that is computed |
     ///
-    /// What only a forward pass can tell is measured on `batch`, and left out without one.
+    /// Statistics that need a forward pass are measured on `batch`, and omitted without one.
     ///
     /// # Errors
     /// If the device fails, or the model cannot read the batch.
@@ -32,8 +32,8 @@ impl Model {
 }
 
 impl Model {
-    /// The largest spectral radius of the recurrences, where eigenstates act on one another at every step
-    /// (`resonance: recurrent` of `ten`): states grow with every step if it is above 1. NaN if a parameter is not finite.
+    /// The largest spectral radius of the recurrences, if eigenstates are coupled at every step (`resonance: recurrent`
+    /// of `ten`): states grow with every step if it is above 1. NaN if a parameter is not finite.
     ///
     /// # Errors
     /// If the device fails.
@@ -55,8 +55,8 @@ fn density(config: &ModelConfig, batch: Option<&Batch>) -> Vec<(String, f64)> {
     }
 }
 
-/// The least, the quartiles and the largest of `values`, as `PREFIX/min` to `PREFIX/max`; nothing of no values.
-/// Quantiles between two values lie on the line between them.
+/// The minimum, quartiles and maximum of `values`, as `PREFIX/min` to `PREFIX/max`; nothing if there are no values.
+/// Quantiles between two values are interpolated linearly.
 pub(crate) fn distribution(prefix: &str, mut values: Vec<f64>) -> Vec<(String, f64)> {
     values.sort_by(f64::total_cmp);
     let Some(last) = values.len().checked_sub(1) else { return Vec::new() };

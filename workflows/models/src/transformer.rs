@@ -1,19 +1,19 @@
-//! The transformer that the other families are compared with: pre-norm, GELU, causal unless it is told otherwise.
+//! The transformer with which the other families are compared: pre-norm, GELU, causal by default.
 //!
 //! ```text
 //! B sequences    T tokens    D width    H heads    P = D / H width of a head
 //!
 //! attention   [q ; k ; v] = W_qkv x + b                 D -> 3D, each split into H heads
-//!             y = W_out softmax(q k^T / sqrt(P) + mask) v + b      a token sees itself and what came before;
+//!             y = W_out softmax(q k^T / sqrt(P) + mask) v + b      a token attends to itself and earlier tokens;
 //!                                                       `causal: false`: all tokens of its sequence
 //!             `attention: sparse` computes a few blocks of that alone, see `sparse`
 //! block       x += drop(attention(norm x));  x += drop(FFN(norm x));  one norm after the last block
-//! positions   learned: a vector a position is added to the embedding; rope: q and k are turned by their position
+//! positions   learned: a vector per position is added to the embedding; rope: q and k are rotated by their position
 //! ```
 //!
-//! The carry holds the keys (turned already) and values of everything read, `[B, H, T, P]`: it grows with the sequence. Where
-//! tokens are read one by one, they are held in pieces, so that a token does not copy all that came before.
-//! Sparse attention adds what it chooses by.
+//! The carry contains the keys (already rotated) and values of all tokens so far, `[B, H, T, P]`: it grows with the sequence.
+//! When tokens are processed one by one, they are stored in blocks, so that a token does not copy all earlier ones. Sparse
+//! attention adds the data for its choice of blocks.
 //!
 //! Parameters: `embedding.table`, `positions.table`, `blocks.L.norm1`, `blocks.L.attention.{qkv, out}`,
 //! `blocks.L.attention.select.{query, key}`, `blocks.L.norm2`, `blocks.L.ffn.{up, down}`, `norm`.
@@ -36,11 +36,11 @@ use crate::stack::{Layer, stack};
 pub struct Transformer {
     /// A vector for each token.
     pub embedding: Embedding,
-    /// Learned positions; none with rope.
+    /// Learned positions; `None` with rope.
     pub positions: Option<Embedding>,
     /// The blocks, first to last.
     pub blocks: Vec<Block>,
-    /// The last norm.
+    /// The final norm.
     pub norm: LayerNorm,
     causal: bool,
     dropout: Dropout,
@@ -69,16 +69,16 @@ impl SequenceModel for Transformer {
 /// One block: attention, then the feed-forward network.
 #[derive(Clone)]
 pub struct Block {
-    /// Of the attention branch.
+    /// The norm of the attention branch.
     pub norm1: LayerNorm,
     /// Mixes over time.
     pub attention: Attention,
-    /// Of the feed-forward branch.
+    /// The norm of the feed-forward branch.
     pub norm2: LayerNorm,
     /// Mixes over channels.
     pub ffn: FeedForward,
     prefix: String,
-    /// Of the two branches.
+    /// The dropout of the two branches.
     dropout: [Dropout; 2],
 }
 
@@ -96,7 +96,7 @@ impl Layer for Block {
 }
 
 impl Transformer {
-    /// Registers every parameter below `scope`. The embedding deviates by `embedding_deviation`.
+    /// Registers every parameter below `scope`. `embedding_deviation` is the deviation of the initial embedding.
     ///
     /// # Errors
     /// See [`Scope::linear`].
@@ -135,7 +135,7 @@ impl Block {
         rotations: &Option<Rotations>,
     ) -> Result<Self, ModelError> {
         let dim = config.dim;
-        // Two branches a layer write to the residual stream; scaled so, its variance does not grow with depth.
+        // Two branches per layer write to the residual stream; with this scale, its variance does not grow with depth.
         let gain = 1.0 / (2.0 * config.layers as f64).sqrt();
         let norm1 = LayerNorm::build(&mut scope.child("norm1"), dim)?;
         let attention = {

@@ -1,4 +1,4 @@
-//! Running a batch from the beginning of each sequence, also through a model that would see the padding.
+//! Runs a batch from the start of each sequence, also through a model that would use the padding.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use crate::model::Model;
 use crate::parameters::constant;
 
 impl Model {
-    /// The hidden vectors `[B, T, D]` of a batch; those at padded places mean nothing.
+    /// The hidden vectors `[B, T, D]` of a batch; those at padded positions are meaningless.
     ///
-    /// A model that is not causal would look at the padding. It reads the sequences of each length by themselves.
+    /// A model that is not causal would use the padding, so it processes the sequences of each length separately.
     ///
     /// # Errors
     /// See [`SequenceModel::run`].
@@ -36,7 +36,7 @@ impl Model {
             let hidden = read(&tokens, &mode.of_part(group))?;
             groups.push(pad_to_length(hidden, padded)?);
         }
-        // Where each row of the batch now stands among the groups.
+        // The position of each row of the batch among the groups.
         let mut place = vec![0; batch.lengths().len()];
         for (at, row) in lengths.values().flatten().enumerate() {
             place[*row] = at as u32;
@@ -48,7 +48,7 @@ impl Model {
     }
 }
 
-/// `[B, T, D]` with zeros behind, `[B, length, D]`.
+/// `[B, T, D]` padded with zeros to `[B, length, D]`.
 fn pad_to_length(hidden: Tensor, length: usize) -> Result<Tensor, ModelError> {
     let (rows, known, dim) = (hidden.dims()[0], hidden.dims()[1], hidden.dims()[2]);
     if known == length {
@@ -82,7 +82,7 @@ mod tests {
         };
         let (long, short): (&[u32], &[u32]) = (&[1, 2, 3], &[4, 1]);
         let hidden = numbers(&model.hidden(&Batch::new(model.device(), &[long, short]).unwrap(), &mode).unwrap());
-        // The shorter ones come first.
+        // The shorter sequences come first.
         assert_eq!((&hidden[..12], &hidden[12..20]), (&alone(long, 1)[..], &alone(short, 0)[..]));
         assert_ne!(alone(long, 1), alone(long, 0));
     }

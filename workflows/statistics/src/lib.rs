@@ -13,8 +13,8 @@
 //!
 //! Reading order: [`describe`] for the plain figures, [`outliers`], then [`intervals`], which all give an [`Estimate`];
 //! [`comparisons`] for tests, the set of best cells and the power of an experiment; [`factorial`] for the axes of sweeps;
-//! [`rliable`] for aggregates over tasks, [`trends`] for power laws, crossovers and change points (no command uses these two
-//! yet); [`distributions`] for what they rest on; [`mod@format`] prints the results for people.
+//! [`rliable`] for aggregates over tasks (no command uses them yet), [`trends`] for power laws, crossovers and change points;
+//! [`distributions`] for what they rest on; [`mod@format`] prints the results for people.
 
 pub mod comparisons;
 pub mod describe;
@@ -34,7 +34,7 @@ pub use comparisons::best::{BestComparison, BestRule, compare_with_best};
 pub use comparisons::cells::{ErrorTerm, Observation};
 pub use comparisons::compare::{self, Comparison, Direction, Rule, Test, Verdict};
 pub use comparisons::correction::{holm, holm_of_tested};
-pub use comparisons::pairs::{Pair, PairComparisons, PairDifference, compare_pairs};
+pub use comparisons::pairs::{GroupPair, Pair, PairComparisons, PairDifference, compare_groups, compare_pairs};
 pub use comparisons::scale::Scale;
 pub use describe::{mean, median, quantile, standard_deviation, variance};
 pub use error::StatisticsError;

@@ -1,4 +1,4 @@
-//! Tasks and runs from beginning to end.
+//! Tasks and runs from start to end.
 
 use assay_core::{JobPlan, Resource};
 use assay_protocol::FailureClass::*;

@@ -1,4 +1,4 @@
-//! What starts where, and what waits.
+//! Placement: which tasks start where, and which wait.
 
 use assay_core::{JobPlan, Resource};
 use assay_protocol::FailureClass;

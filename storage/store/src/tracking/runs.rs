@@ -44,7 +44,7 @@ impl Store {
             let message = format!("The experiment {id} must be in the 'active' state. Current state is deleted.");
             return Err(TrackingError::Invalid(message));
         }
-        let now = to_signed(now_millis());
+        let now = new.created_at.unwrap_or_else(|| to_signed(now_millis()));
         let row = run::ActiveModel {
             id: NotSet,
             name: Set(new.name),

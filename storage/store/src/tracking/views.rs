@@ -113,6 +113,8 @@ pub struct NewTrackedRun {
     pub user: String,
     /// When it started.
     pub start_time: i64,
+    /// When it was created; `None` means now.
+    pub created_at: Option<i64>,
     /// The tags.
     pub tags: BTreeMap<String, String>,
     /// Assay's version and commit.

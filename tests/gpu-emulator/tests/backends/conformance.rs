@@ -1,4 +1,4 @@
-//! The CUDA and the ROCm backend on the emulator, held to the suite that every backend runs.
+//! The CUDA and ROCm backends on the emulator, tested with the suite of all backends.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ fn passes(report: &Report) {
     assert!(report.is_good(), "{report}");
 }
 
-/// Runs a check where the vendors' libraries are the emulator, which must find nothing wrong. Blocks and threads take their
-/// turns in the order that the seed gives, and in their natural one if it is 0.
+/// Runs a check on the emulator, which must not find any problem. Blocks and threads are scheduled in an order that depends
+/// on the seed; with 0, in their natural order.
 fn holds(name: &str, seed: &str, wave: &str, body: impl FnOnce()) {
     let variables = [("ASSAY_GPU_EMULATOR_SEED", seed), ("ASSAY_GPU_EMULATOR_WAVE", wave)];
     emulated(&format!("conformance::{name}"), &variables, body, |found: &Emulated| assert_eq!(found.problems, [""; 0]));
@@ -55,8 +55,8 @@ fn values_and_gradients_on_rocm_in_waves_of_64() {
     holds("values_and_gradients_on_rocm_in_waves_of_64", "11", "64", || values(&rocm()));
 }
 
-/// No bit depends on the order in which threads run, on what ran before, or on the width of a wave. One vendor's library has a
-/// GELU of its own, which stays out of this.
+/// No bit depends on the order of threads, on earlier work, or on the width of a wave. One vendor's library has its own GELU,
+/// which is not used here.
 #[test]
 fn both_vendors_give_the_same_bits() {
     let variables =
@@ -106,7 +106,7 @@ fn attention_multiplies_bf16_on_cuda() {
     }
 }
 
-/// Waves of 64 are those of a gfx942, whose matrix cores are used; those of 32 are another device's, which widens.
+/// Waves of 64 are those of a gfx942, whose matrix cores are used; waves of 32 belong to another device, which widens to f32.
 #[test]
 fn attention_multiplies_bf16_on_rocm() {
     for (seed, wave) in [("0", "64"), ("7", "64"), ("0", "32")] {
@@ -114,7 +114,7 @@ fn attention_multiplies_bf16_on_rocm() {
     }
 }
 
-/// Attention of bf16 and its gradient, as one line of their bits.
+/// Attention of bf16 and its gradient, as a hash of their bits.
 fn bits_of_attention(device: &Device) -> String {
     let make = |rows: usize, seed: usize| {
         let values = (0..2 * rows * 40).map(|i| ((i * 7919 + seed) % 2003) as f32 / 1001.5 - 1.0).collect();

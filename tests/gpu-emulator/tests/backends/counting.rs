@@ -1,4 +1,4 @@
-//! A driver that counts what is asked of another.
+//! A driver that counts calls to another driver.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use assay_gpu::{
 
 type Result<T = (), E = DriverError> = std::result::Result<T, E>;
 
-/// How often each kind of call was made.
+/// The number of calls of each kind.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub allocations: AtomicUsize,
@@ -23,11 +23,11 @@ pub struct Counts {
     pub waits: AtomicUsize,
     /// Graphs that were started.
     pub replays: AtomicUsize,
-    /// What happens when the capture of a graph has begun.
+    /// Called when the capture of a graph has started.
     pub during_capture: Hook,
 }
 
-/// Something to be called, if anything.
+/// An optional callback.
 #[derive(Default)]
 pub struct Hook(pub Mutex<Option<Box<dyn Fn() + Send>>>);
 
@@ -44,7 +44,7 @@ impl Counts {
     }
 }
 
-/// Another driver, counted.
+/// Another driver with counters.
 #[derive(Debug)]
 pub struct Counting<D>(pub D, pub Arc<Counts>);
 

@@ -1,4 +1,4 @@
-//! Every model family learns on both GPU backends as it does on the reference backend.
+//! Every model family is trained on both GPU backends as on the reference backend.
 
 use assay_gpu_emulator::emulated;
 use assay_models::{Batch, Model, ModelConfig, Objective, Pass, Precision, Task, Training, Weight};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::conformance::{cuda, rocm};
 
-/// Tiny models with the options that lead to other kernels.
+/// Tiny models with options that use different kernels.
 fn configs() -> Vec<Value> {
     let ten = |changes: Value| {
         let base = json!({"family": "ten", "dim": 4, "layers": 2, "states": 3, "chunk": 3, "ffn_multiplier": 2});
@@ -56,7 +56,7 @@ fn learned(device: &Device, config: &ModelConfig, task: &Task, precision: Precis
     pass
 }
 
-/// Every loss and every gradient is what the reference gives, to rounding.
+/// Every loss and every gradient agrees with the reference, up to rounding.
 fn learns(device: &Device) {
     for (at, config) in configs().into_iter().enumerate() {
         let parsed: ModelConfig = serde_json::from_value(config.clone()).unwrap();

@@ -1,5 +1,5 @@
-//! GELU in the products' epilogue: where the library has it, where it has not, and where the shape does not allow it; and a
-//! layer all of whose products are of bf16.
+//! GELU in the products' epilogue: supported by the library, not supported, and not supported for a shape; and a layer
+//! whose products are all in bf16.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ fn counted(driver: impl Driver) -> (Device, Arc<Counts>) {
 }
 
 /// The value of a feed-forward layer on `rows` rows with `hidden` elements between its products, and all gradients. Matrices
-/// and what they are given are rounded to `kept`, if that is a type.
+/// and their operands are rounded to `kept`, if given.
 fn layer(device: &Device, rows: usize, hidden: usize, kept: Option<DType>) -> Vec<Vec<f32>> {
     let precise = kept.is_none() && device.info().dtypes.contains(&DType::F64);
     let float = if precise { DType::F64 } else { DType::F32 };
@@ -46,7 +46,7 @@ fn layer(device: &Device, rows: usize, hidden: usize, kept: Option<DType>) -> Ve
     all.map(|tensor| tensor.to_f64_vec().unwrap().into_iter().map(|x| x as f32).collect()).collect()
 }
 
-/// How many products end with GELU or its gradient, and how many launches there are in all; the numbers are the oracle's.
+/// The number of products with GELU or its gradient, and the number of all launches; the results must agree with the oracle.
 fn asked(driver: impl Driver, rows: usize, hidden: usize) -> [usize; 2] {
     let (device, counts) = counted(driver);
     let found = layer(&device, rows, hidden, None);
@@ -66,7 +66,7 @@ fn the_library_does_it() {
         let open = || Cuda::open(0, None).unwrap();
         let ([fused, less], [none, more]) = (asked(open(), 6, 16), asked(open(), 6, 12));
         assert_eq!((fused, none, more - less), (2, 0, 2));
-        // One row, whose stride means nothing; and none.
+        // One row, whose stride has no meaning; and no rows.
         assert_eq!(asked(open(), 1, 8)[0], 2);
         assert_eq!(asked(open(), 0, 8)[0], 0);
     };
@@ -88,7 +88,7 @@ fn every_product_of_a_bf16_layer_is_of_bf16() {
     fn body(driver: impl Driver) {
         let (device, counts) = counted(driver);
         let found = layer(&device, 6, 16, Some(DType::Bf16));
-        // Two on the way there and four on the way back.
+        // Two in the forward pass and four in the backward pass.
         assert_eq!(counts.narrow.load(Ordering::Relaxed), 6);
         let expected = layer(&assay_reference::device(), 6, 16, Some(DType::Bf16));
         for (found, expected) in found.iter().zip(&expected) {

@@ -1,4 +1,4 @@
-//! Training steps that are replayed as graphs: the bits are those of steps that are not, whatever happens in between.
+//! Training steps that are replayed as graphs: their bits are those of normal steps, whatever happens in between.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ fn cuda() -> (Device, Arc<Counts>) {
     counted(Cuda::open(0, None).unwrap())
 }
 
-/// A training with dropout, a limit on the norm and a rate that changes from step to step.
+/// A training with dropout, a limit of the norm and a learning rate that changes from step to step.
 struct Trainer {
     model: Blueprint,
     moments: BTreeMap<String, (Tensor, Tensor)>,
@@ -57,7 +57,7 @@ impl Trainer {
         Trainer { model: model.into_blueprint(), moments, replayer, precision: Precision::F32, step: 0 }
     }
 
-    /// One step; what it says, to the bit.
+    /// One step; returns the bits of its results.
     fn step(&mut self, sequences: &[&[u32]]) -> Result<Vec<u64>, TensorError> {
         self.step += 1;
         let step = self.step;
@@ -104,14 +104,14 @@ impl Trainer {
         Ok(results[0].to_f64_vec()?.into_iter().map(f64::to_bits).collect())
     }
 
-    /// Every parameter and moment, to the bit.
+    /// The bits of every parameter and moment.
     fn state(&self) -> Vec<u32> {
         let parameters = self.model.parameters().iter().map(|(_, parameter)| dense(parameter));
         let all = parameters.chain(self.moments.values().flat_map(|(m, v)| [m, v]));
         all.flat_map(|tensor| tensor.to_f32_vec().unwrap()).map(f32::to_bits).collect()
     }
 
-    /// The same training, in memory of its own, as if another attempt went on with it.
+    /// The same training in separate memory, as if another attempt resumed it.
     fn resumed(&self, device: &Device, replayer: Replayer) -> Trainer {
         let copy = |tensor: &Tensor| Tensor::from_host(device, tensor.to_host().unwrap(), tensor.shape()).unwrap();
         let mut model = self.model.clone();
@@ -142,7 +142,7 @@ const IDS: [u32; 40] = {
     ids
 };
 
-/// Two sequences of `length` and 3 tokens, other ones for each `number`.
+/// Two sequences of `length` and 3 tokens, different for each `number`.
 fn batch(number: usize, length: usize) -> [&'static [u32]; 2] {
     [&IDS[number..number + length], &IDS[20 + number..23 + number]]
 }
@@ -151,7 +151,7 @@ fn ten() -> Value {
     json!({"family": "ten", "dim": 4, "layers": 1, "states": 3, "chunk": 3, "ffn_multiplier": 2, "dropout": 0.2})
 }
 
-/// Trains with graphs and without on `open`'s devices; how many graphs were started, and why others were not.
+/// Trains with and without graphs on `open`'s devices; returns how many graphs were launched, and why others were not.
 fn alike(
     (config, precision): (&Value, Precision),
     objective: Objective,
@@ -196,14 +196,14 @@ fn every_family_is_repeated_with_its_bits() {
             let found = alike((&config, precision), objective, cuda);
             assert_eq!(found, (3, None), "{config}");
         }
-        // Two of each step's products, in the graph too, are with GELU and its gradient.
+        // Each step has two products with GELU and its gradient, also in the graph.
         let (device, counts) = cuda();
         let mut trainer = Trainer::new(&ten(), Objective::Predict, &device, Replayer::new(&device));
         let gelus = || counts.gelus.load(Ordering::Relaxed);
         let asked: Vec<usize> =
             (0..3).map(|number| trainer.step(&batch(number, 7)).map(|_| gelus()).unwrap()).collect();
         assert_eq!(asked, [2, 6, 6]);
-        // What it looks at depends on what it computed: the host has to read that.
+        // The selected blocks depend on computed values, which the host must read.
         let sparse = json!({"attention": "sparse", "sparsity": {"kind": "learned", "block": 3, "density": 0.7}});
         let (replays, why) = alike((&with(transformer, sparse), Precision::F32), Objective::Predict, cuda);
         assert!(replays == 0 && why.as_ref().is_some_and(|why| why.contains("reads from the device")), "{why:?}");
@@ -225,12 +225,12 @@ fn whatever_happens_between_steps_changes_no_bit() {
         let replays = || counts.replays.load(Ordering::Relaxed);
         let mut one = Trainer::new(&ten(), Objective::Predict, &device, Replayer::new(&device));
         let mut other = Trainer::new(&ten(), Objective::Predict, &plain, Replayer::disabled(&plain));
-        // Two shapes by turns, each a graph from its third step on.
+        // Two shapes alternately, each a graph from its third step on.
         for (number, length) in [(0, 7), (1, 7), (2, 7), (3, 8), (4, 8), (5, 7), (6, 8)] {
             assert_eq!(one.step(&batch(number, length)), other.step(&batch(number, length)), "step {number}");
         }
         assert_eq!(replays(), 3);
-        // An evaluation, a copy of all parameters, and memory that somebody else holds.
+        // An evaluation, a copy of all parameters, and memory with another reference.
         let seen = |trainer: &Trainer, device: &Device| {
             let inputs = Batch::new(device, &batch(9, 7)).unwrap();
             trainer.model.model().unwrap().outputs(&inputs).unwrap().to_f32_vec().unwrap()
@@ -243,7 +243,7 @@ fn whatever_happens_between_steps_changes_no_bit() {
             assert_eq!(tensor.to_f32_vec().unwrap(), vec![n as f32; 8 * n], "memory of others was written");
         }
         assert_eq!(replays(), 4);
-        // A parameter that somebody holds on to is elsewhere after the next update: the graphs are not used any more.
+        // A parameter with another reference is at another address after the next update: the graphs are no longer used.
         let model = one.model.clone();
         drop(held);
         for number in 8..12 {
@@ -251,7 +251,7 @@ fn whatever_happens_between_steps_changes_no_bit() {
         }
         drop(model);
         assert_eq!(one.state(), other.state());
-        // Another attempt goes on.
+        // Another attempt resumes.
         let mut again = one.resumed(&device, Replayer::new(&device));
         drop(one);
         for number in 0..4 {
@@ -300,7 +300,7 @@ fn a_fault_in_a_repeated_step_has_its_class() {
     emulated("graph_cache::a_fault_in_a_repeated_step_has_its_class", &variables, body, |_| ());
 }
 
-/// Rows of `table` by these ids, as work that may be replayed.
+/// Rows of `table` with these ids, as work that may be replayed.
 fn replayed_rows(replayer: &mut Replayer, table: &Tensor, ids: &[u32], below: usize) -> Result<Vec<f32>, TensorError> {
     match replayer.begin("rows", &[table], vec![Feed::ids(ids.to_vec(), ids.len(), below)])? {
         Replay::Replayed(results) => results[0].to_f32_vec(),
@@ -341,7 +341,7 @@ fn what_another_thread_starts_is_no_part_of_a_graph() {
                 tell.send(ones.scale(3.0).unwrap()).unwrap();
             }
         });
-        // The other thread has all the time that it needs to start its work while the graph is captured, if it can.
+        // The other thread has enough time to start its work while the graph is captured, if it can.
         let (answers, answer) = mpsc::channel();
         *counts.during_capture.0.lock().unwrap() = Some(Box::new(move || {
             ask.send(()).unwrap();

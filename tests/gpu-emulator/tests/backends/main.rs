@@ -1,5 +1,5 @@
-//! What both GPU backends compute, and how they use and lose their devices, on the emulator. Each test runs in a process of
-//! its own, in which the vendors' libraries are the emulator.
+//! Results, resource use and device failures of both GPU backends on the emulator. Each test runs in a separate process,
+//! with the emulator instead of the vendors' libraries.
 
 mod conformance;
 mod counting;

@@ -1,4 +1,4 @@
-//! Memory is used again, and a device that fails is told apart by the class of the error.
+//! Memory is reused, and a failing device is recognised by the class of the error.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Training {
         Ok(Training { parameters: [of(0)?, of(1)?, of(2)?, of(3)?], moments: [both(0)?, both(1)?, both(2)?, both(3)?] })
     }
 
-    /// One step on tokens that a host gives; the loss stays on the device.
+    /// One step on tokens from the host; the loss stays on the device.
     fn step(&mut self, step: u64) -> Result<Tensor> {
         let [table, weight, gain, bias] = &self.parameters;
         let ids: Vec<u32> = (0..40).map(|i| (i * 7 + step as u32) % 50).collect();
@@ -62,7 +62,7 @@ fn a_step_that_is_repeated_allocates_nothing_and_waits_for_nothing() {
         let [allocations, launches, waits] = counts.now();
         losses.extend((3..8).map(|step| training.step(step).unwrap()));
         let [more_allocations, more_launches, more_waits] = counts.now();
-        // The losses are held on to, a few bytes each.
+        // The losses are kept, a few bytes each.
         assert!(more_allocations - allocations <= 5, "{}", more_allocations - allocations);
         assert!(more_launches - launches >= 5 * 10, "{}", more_launches - launches);
         assert_eq!(more_waits, waits);
@@ -72,7 +72,8 @@ fn a_step_that_is_repeated_allocates_nothing_and_waits_for_nothing() {
     emulated("memory::a_step_that_is_repeated_allocates_nothing_and_waits_for_nothing", &[], body, clean);
 }
 
-/// Forward is one kernel; backward one that rounds the gradient of the result and sums over rows, one by keys and one by queries.
+/// The forward pass is one kernel; the backward pass has one that rounds the gradient of the result and sums over rows, one by
+/// keys and one by queries.
 #[test]
 fn attention_of_bf16_widens_nothing() {
     let body = || {
@@ -135,6 +136,6 @@ fn a_loss_has_its_class() {
 #[test]
 fn a_refused_allocation_has_its_class() {
     let body = || assert_eq!(ends_in(), Class::OutOfMemory);
-    // One that is refused twice: what is kept was given back in between.
+    // A second refused allocation: cached memory was released in between.
     emulated("memory::a_refused_allocation_has_its_class", &[(FAIL, "bytes:33580000")], body, clean);
 }

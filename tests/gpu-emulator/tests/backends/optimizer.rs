@@ -1,4 +1,4 @@
-//! Updates of many parameters in few launches: the bits are those of one parameter at a time.
+//! Updates of many parameters in few launches, with the same bits as one parameter at a time.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use assay_tensor::{AdamW, DType, Device, Tensor, Update, adamw, adamw_all, clip}
 
 use crate::counting::{Counting, Counts};
 
-/// Lengths around what a thread, a block and a launch go through, among many short ones.
+/// Lengths around the sizes processed by a thread, a block and a launch, among many short ones.
 fn lengths() -> Vec<usize> {
     let mut lengths = vec![0, 1, 3, 4, 5, 4095, 4096, 4097, 0, 16_383, 16_384, 16_385, 33_000];
     lengths.extend((0..130).map(|i| 1 + i % 7));
@@ -53,7 +53,7 @@ fn few_launches(driver: impl Driver) {
     let counts = Arc::new(Counts::default());
     let device = assay_gpu::device(Arc::new(Counting(driver, counts.clone())));
     let (mut together, mut apart) = (members(&device), members(&device));
-    // Somebody holds on to one of the parameters, and one of the moments.
+    // One of the parameters and one of the moments have another reference.
     let held = [together[7].tensors[0].clone(), together[9].tensors[3].clone()];
     let before: Vec<Vec<f32>> = held.iter().map(|tensor| tensor.to_f32_vec().unwrap()).collect();
     for step in 1..3 {
@@ -64,7 +64,7 @@ fn few_launches(driver: impl Driver) {
         let updates = together.iter_mut().map(Member::update).collect();
         adamw_all(updates, args, &factors, &norm).unwrap();
         let [_, end, _] = counts.now();
-        // 141 that are not empty: three launches for the squares, one for the norm, and three for the updates.
+        // 141 parameters are not empty: three launches for the squares, one for the norm, and three for the updates.
         assert_eq!(end - start, 7);
         let norm = norm.to_f64_vec().unwrap();
         let squares = |member: &Member| member.tensors[1].to_f64_vec().unwrap().iter().map(|x| x * x).sum::<f64>();

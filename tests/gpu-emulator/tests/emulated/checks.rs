@@ -1,4 +1,4 @@
-//! What hardware would not tell: the emulator does.
+//! Problems that hardware does not report, but the emulator does.
 
 use assay_gpu::{Argument, Driver, DriverError};
 use assay_gpu_emulator::emulated;
@@ -16,7 +16,7 @@ fn run(source: &str) -> Result<Vec<f32>, DriverError> {
     read(&device, y, 64)
 }
 
-/// Turns the block's floats around, each thread reading what another has put into shared memory.
+/// Reverses the block's floats: each thread reads a value that another thread wrote to shared memory.
 const TURNED: &str = r#"
 extern "C" __global__ void __launch_bounds__(256) k(float* y, const float* x, unsigned int n) {
     __shared__ float tile[64];
@@ -48,7 +48,7 @@ fn a_missing_barrier_is_found() {
 
 #[test]
 fn a_race_in_device_memory_shows_under_a_seed() {
-    // Each thread adds to one float without an atomic instruction: what comes out depends on the order.
+    // Each thread adds to one float without an atomic instruction, so the result depends on the order.
     let source = r#"
 extern "C" __global__ void k(float* y, const float* x, unsigned int n) {
     unsigned int i = threadIdx.x;

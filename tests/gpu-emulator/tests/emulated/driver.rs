@@ -137,7 +137,7 @@ fn a_capture_allows_no_allocation() {
         device.begin_capture().unwrap();
         assert!(matches!(device.allocate(4), Err(DriverError::Call { .. })));
         assert!(device.end_capture().is_err());
-        // The device is as good as before.
+        // The device still works.
         let a = floats(&device, &[1.0]);
         assert_eq!(read(&device, a, 1).unwrap(), [1.0]);
     };

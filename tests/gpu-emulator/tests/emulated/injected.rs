@@ -1,4 +1,4 @@
-//! Failures that the environment asks for, and how the driver tells them apart.
+//! Injected failures, and how the driver distinguishes them.
 
 use assay_cuda::Cuda;
 use assay_gpu::{Driver, DriverError};
@@ -8,7 +8,7 @@ use crate::support::{clean, floats, kernel, line, open, pointer, read};
 
 const FAIL: &str = "ASSAY_GPU_EMULATOR_FAIL";
 
-/// Launches a sound kernel until something fails.
+/// Launches a valid kernel until something fails.
 fn launches() -> Option<DriverError> {
     let device = open();
     let function = kernel(&device, r#"extern "C" __global__ void k(float* y) { y[threadIdx.x] = 1.0f; }"#, "k");
@@ -66,7 +66,7 @@ fn a_fault_is_no_loss() {
     emulated("injected::a_fault_is_no_loss", &[(FAIL, "fault:3")], body, clean);
 }
 
-/// Two devices in one process: what one has lost, the other has not; nor does one take the other's memory or kernels.
+/// Two devices in one process: the loss of one does not affect the other, and they do not share memory or kernels.
 #[test]
 fn a_lost_device_takes_no_other_with_it() {
     let body = || {

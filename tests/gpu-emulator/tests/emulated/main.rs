@@ -1,5 +1,5 @@
-//! The emulator finds what it is there to find, and the drivers of both vendors work on it. Each test runs in a process of its
-//! own, in which the vendors' libraries are the emulator.
+//! The emulator finds the intended problems, and the drivers of both vendors work on it. Each test runs in a separate process,
+//! with the emulator instead of the vendors' libraries.
 
 mod checks;
 mod driver;

@@ -1,4 +1,4 @@
-//! Products of bf16 matrices by all lanes of a wave, as `kernels/fragments.h` has them, and the copies that bring them to shared
+//! Products of bf16 matrices by all lanes of a wave, as in `kernels/fragments.h`, and the copies of the matrices to shared
 //! memory.
 
 use assay_cuda::Cuda;
@@ -37,7 +37,7 @@ KERNEL k(float* y, float* z, const u16* a, const u16* b) {
     }
 }"#;
 
-/// Small integers, which bf16 holds and whose products f32 adds without rounding.
+/// Small integers, which bf16 represents exactly and whose products f32 adds without rounding.
 fn number(i: usize) -> i32 {
     (i as i32 * 37 + 5) % 23 - 11
 }
@@ -101,7 +101,7 @@ fn a_product_without_some_lanes_is_found() {
     emulated("matrices::a_product_without_some_lanes_is_found", &[], body, says(&["`k`", "wait for each other"]));
 }
 
-/// Loading matrices orders no memory, and neither does multiplying them.
+/// Neither loading nor multiplying matrices orders memory accesses.
 #[test]
 fn a_barrier_is_needed_before_matrices_are_loaded() {
     let body = || assert!(matches!(products(&cuda(), 32, "", "true"), Err(DriverError::Fault(_))));
@@ -109,7 +109,7 @@ fn a_barrier_is_needed_before_matrices_are_loaded() {
     emulated(name, &[], body, says(&["`k`", "shared memory"]));
 }
 
-/// Turns 64 floats around by way of shared memory, twice: the second half comes while the first is used.
+/// Reverses 64 floats through shared memory, twice: the second half is loaded while the first is used.
 const COPIED: &str = r#"
 #include "common.h"
 KERNEL k(float* y, const float* x) {
@@ -139,7 +139,7 @@ fn copied(wait: &str, second: &str) -> Result<Vec<f32>, DriverError> {
 fn copies_arrive_when_they_are_waited_for() {
     let body = || {
         let mut turned: Vec<f32> = (1..=32u8).rev().chain((33..=64u8).rev()).map(f32::from).collect();
-        // Four zeros stand for what is not copied.
+        // Elements that are not copied are zero.
         turned[32..36].fill(0.0);
         assert_eq!(copied("arrived();", "1").unwrap(), turned);
     };

@@ -1,4 +1,4 @@
-//! Products of every kind against loops, on any driver.
+//! Products of every kind compared with loops, on any driver.
 
 use assay_gpu::{Address, Driver, Element, Epilogue, Operand, Product};
 
@@ -21,7 +21,7 @@ fn upload(device: &dyn Driver, values: &[f32], element: Element) -> Address {
     }
 }
 
-/// What a product is added to.
+/// The value to which a product is added.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Base {
     Nothing,
@@ -29,7 +29,7 @@ enum Base {
     Other,
 }
 
-/// Checks a batch of two products [3, 4] = [3, 5] [5, 4] against loops. All numbers are small integers, which bf16 holds.
+/// Compares a batch of two products [3, 4] = [3, 5] [5, 4] with loops. All numbers are small integers, which bf16 represents exactly.
 fn multiply(device: &dyn Driver, (element, result): (Element, Element), transposed: [bool; 2], base: Base, bias: bool) {
     let (m, n, k, batch) = (3, 4, 5, 2);
     let (a, b, c) = (small(batch * m * k, 3), small(k * n, 5), small(batch * m * n, 2));
@@ -49,7 +49,7 @@ fn multiply(device: &dyn Driver, (element, result): (Element, Element), transpos
         k,
         batch,
         a: operand(&a, element, if ta { m } else { k }, m * k, ta),
-        // One right side for both.
+        // One right operand for both.
         b: operand(&b, element, if tb { k } else { n }, 0, tb),
         c: target,
         base: match base {
@@ -75,7 +75,7 @@ fn multiply(device: &dyn Driver, (element, result): (Element, Element), transpos
     }
 }
 
-/// Both types, both sides transposed or not, added to what was there, and with a bias.
+/// Both types, both operands transposed or not, with accumulation, and with a bias.
 #[track_caller]
 pub fn products_of_all_kinds(device: &dyn Driver) {
     use Element::{Bf16, F32};
@@ -158,7 +158,7 @@ pub fn products_with_gelu(device: &dyn Driver) {
     }
 }
 
-/// What the library does not do is not offered, and refused when it is asked for all the same.
+/// Unsupported products are not offered, and refused if they are requested anyway.
 #[track_caller]
 pub fn products_that_are_refused(device: &dyn Driver) {
     let (bias, argument) = (floats(device, &[0.0; 8]), floats(device, &[0.0; 48]));

@@ -1,4 +1,4 @@
-//! A device, and kernels to try.
+//! A device, and kernels for tests.
 
 use assay_cuda::Cuda;
 use assay_gpu::{Address, Argument, Driver, DriverError, Function, Launch};
@@ -10,13 +10,13 @@ pub fn open() -> Cuda {
     Cuda::open(0, None).unwrap()
 }
 
-/// The one kernel of a source.
+/// The only kernel of a source.
 #[track_caller]
 pub fn kernel(device: &dyn Driver, source: &str, name: &str) -> Function {
     device.compile_kernels(source, &[], &[], &[name]).unwrap_or_else(|error| panic!("{error}"))[0]
 }
 
-/// So many floats on the device.
+/// Copies floats to the device.
 #[track_caller]
 pub fn floats(device: &dyn Driver, values: &[f32]) -> Address {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -25,7 +25,7 @@ pub fn floats(device: &dyn Driver, values: &[f32]) -> Address {
     address
 }
 
-/// So many floats of the device.
+/// Reads floats from the device.
 pub fn read(device: &dyn Driver, from: Address, count: usize) -> Result<Vec<f32>, DriverError> {
     let mut bytes = vec![0; count * 4];
     device.copy_to_host(from, &mut bytes)?;
@@ -46,7 +46,7 @@ pub fn clean(emulated: &Emulated) {
     assert_eq!(emulated.problems, [""; 0]);
 }
 
-/// The first problem has these words in it.
+/// The first problem contains these words.
 pub fn says(words: &'static [&'static str]) -> impl FnOnce(&Emulated) {
     move |emulated| {
         let problem = emulated.problems.first().unwrap_or_else(|| panic!("no problem was found: {emulated:?}"));

@@ -5,10 +5,13 @@ use clap::{Args, ValueEnum};
 /// `assay compare`
 #[derive(Args)]
 pub struct CompareArgs {
-    /// The base: RUN or RUN:CELL
+    /// The base: RUN, RUN:CELL or RUN:JOB; RUN is a number, `latest`, or a commit or branch
     pub base: String,
-    /// What is compared with it: RUN or RUN:CELL
+    /// What is compared with it
     pub candidate: String,
+    /// For commits and branches: the workflow, if several have runs at both
+    #[arg(long, value_name = "NAME")]
+    pub workflow: Option<String>,
     /// Only these metrics, separated by commas; `*` stands for any text
     #[arg(long, visible_alias = "metric", value_name = "NAME", value_delimiter = ',')]
     pub metrics: Vec<String>,

@@ -11,6 +11,7 @@ pub mod export;
 pub mod gc;
 pub mod get;
 pub mod help;
+pub mod import;
 pub mod logs;
 pub mod on;
 pub mod pause;
@@ -112,7 +113,7 @@ async fn existing_store(home: &Path) -> Result<Store, CommandError> {
 }
 
 /// The run that a person means by a number or by `latest`.
-async fn find_run(store: &Store, text: &str) -> Result<RunId, CommandError> {
+pub async fn find_run(store: &Store, text: &str) -> Result<RunId, CommandError> {
     if text == "latest" {
         let latest = store.runs(1, 0).await?;
         return latest.first().map(|run| run.id).ok_or_else(|| "there are no runs in this store yet".into());

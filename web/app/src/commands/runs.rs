@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use assay_server::TaskStateName;
-use assay_store::{RunSummary, Store};
+use assay_spec::printable_lines;
+use assay_store::{RunFilter, RunSummary, Store};
 
 use super::Printed;
 use crate::cli::{CommandError, Order, RunsArgs};
@@ -58,24 +59,31 @@ pub async fn text(store: &Store, home: &Path, args: &RunsArgs) -> Result<Printed
 
 /// The runs that were asked for, newest first.
 async fn find_runs(store: &Store, args: &RunsArgs) -> Result<Vec<RunSummary>, CommandError> {
+    let filter = read_filter(args)?;
     // Newest first is how the store gives them: without another order, no more are needed than are shown.
     let enough = (args.sort == Order::Run && !args.reverse).then_some(args.limit as usize);
+    let size = enough.map_or(PAGE, |enough| PAGE.min(enough.max(1) as u64));
     let (mut wanted, mut offset) = (Vec::new(), 0);
     loop {
-        let page = store.runs(PAGE, offset).await?;
-        offset += PAGE;
-        let last = (page.len() as u64) < PAGE;
-        wanted.extend(page.into_iter().filter(|run| is_wanted(run, args)));
+        let page = store.find_runs(&filter, size, offset).await?;
+        offset += size;
+        let last = (page.len() as u64) < size;
+        wanted.extend(page);
         if last || enough.is_some_and(|enough| wanted.len() >= enough) {
             return Ok(wanted);
         }
     }
 }
 
-fn is_wanted(run: &RunSummary, args: &RunsArgs) -> bool {
-    args.tags.iter().all(|tag| run.tags.contains(tag))
-        && args.state.is_none_or(|state| run.state == state)
-        && args.name.as_ref().is_none_or(|name| run.name.contains(name.as_str()))
+fn read_filter(args: &RunsArgs) -> Result<RunFilter, CommandError> {
+    let text = args.filter.as_deref().unwrap_or_default();
+    let mut filter = RunFilter::parse(text, super::step_kinds()).map_err(|error| {
+        let marked = printable_lines(&error.marked(text)).into_owned();
+        format!("the filter cannot be read: {error}\n\n{marked}\n\nhelp: {}", error.hint)
+    })?;
+    filter = args.tags.iter().fold(filter, |filter, tag| filter.with_tag(tag));
+    filter = args.state.into_iter().fold(filter, RunFilter::with_state);
+    Ok(args.name.iter().fold(filter, |filter, name| filter.with_name_part(name)))
 }
 
 fn count_tasks(run: &RunSummary, state: TaskStateName) -> u64 {

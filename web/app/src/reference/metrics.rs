@@ -69,6 +69,7 @@ const MEANINGS: &[(&str, &[&str], &str)] = &[
         &["train"],
         "Training tokens a second since the last report; validation is not counted.",
     ),
+    ("train/tokens", &[], "Tokens of all training batches up to this step."),
     ("train/stage", &[], "Index of the curriculum's stage that begins at this step, from 0."),
     ("memory/peak_bytes", &["train"], "Most memory that the executor's process has used so far."),
     ("model/parameters", &[], "Number of trainable parameters."),

@@ -26,8 +26,15 @@ async fn drawn(site: &Inner, run: RunId, choices: &Choices) -> Result<Curves, Fa
     let metric = wanted_metric(choices)?;
     let tasks = load::tasks(site, run).await?;
     let by = By::of(choices.one_of("by", &["cell", "task"])?);
-    let wanted = Wanted::new(metric, choices.get("job"), by, choices.number("points", 0, MOST_POINTS)?);
-    let curves = curves(&load::tracks(site, &tasks, &wanted).await?, by);
+    let cell = choices.get("cell").map(str::to_owned);
+    let of_cell = cell.is_some();
+    let wanted =
+        Wanted { cell, ..Wanted::new(metric, choices.get("job"), by, choices.number("points", 0, MOST_POINTS)?) };
+    let mut curves = curves(&load::tracks(site, &tasks, &wanted).await?.tracks, by);
+    if of_cell && by == By::Task {
+        // Within one cell, the colour distinguishes its tasks.
+        curves.iter_mut().enumerate().for_each(|(at, curve)| curve.slot = at);
+    }
     Ok(Curves { unit: unit(site, metric), metric: metric.to_owned(), by, curves })
 }
 
@@ -39,7 +46,7 @@ fn unit(site: &Inner, metric: &str) -> &'static str {
     metric_kind(&site.kinds, metric).map_or("", |kind| kind.unit)
 }
 
-fn wanted_metric(choices: &Choices) -> Result<&str, Failure> {
+pub(super) fn wanted_metric(choices: &Choices) -> Result<&str, Failure> {
     let missing = || Failure::bad_request("no metric is named", "add `?metric=` and a name, such as train/loss");
     choices.get("metric").ok_or_else(missing)
 }

@@ -1,10 +1,13 @@
-//! The JSON API: what the pages show, for scripts. [`ENDPOINTS`] is its documentation; the page at `/api` prints it, and a
-//! test asks every one of them.
+//! The JSON API: what the pages show, for scripts. [`ENDPOINTS`] is its documentation; the page at `/api` prints it, `openapi` makes an
+//! OpenAPI document of it, and a test asks every one of them. Addresses without a version are the same as those of version 1.
 //!
 //! Times are milliseconds since 1970. A float that JSON cannot hold is a string: `"NaN"`, `"inf"`, `"-inf"`. An error is
 //! `{"status", "error", "hint"}` with the same HTTP status.
 
+mod compare;
 mod curves;
+mod openapi;
+mod regressions;
 mod runs;
 mod sweep;
 mod tasks;
@@ -17,6 +20,8 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use serde::Serialize;
 
+use self::openapi::versioned;
+use crate::events::stream_events;
 use crate::query::Choices;
 use crate::server::Site;
 
@@ -36,6 +41,7 @@ const POINTS: (&str, &str) =
     ("points", "at most so many points a curve (2000); by cell, longer curves are the means of bins over all points");
 const BY: (&str, &str) = ("by", "`cell` for the mean and the range of the replicates (default), `task` for each task");
 const JOB: (&str, &str) = ("job", "only the tasks of this job");
+const CELL: (&str, &str) = ("cell", "only the tasks of this cell");
 const SWEEP: &[(&str, &str)] = &[
     METRIC,
     ("job", "the job whose tasks are shown"),
@@ -43,6 +49,11 @@ const SWEEP: &[(&str, &str)] = &[
     ("y", "the axis upwards; `-` for none"),
     ("at.AXIS", "the value at which another axis is held"),
 ];
+
+const OF: (&str, &str) = (
+    "of",
+    "a side: a run (its number, `latest` or `@COMMIT`), `RUN:JOB` or `RUN:CELL`; given several times, the first one is the base",
+);
 
 /// The whole API.
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
@@ -52,8 +63,37 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         query: &[
             ("limit", "how many (50, at most 500)"),
             ("offset", "how many to pass over"),
+            ("filter", "only runs that match, as on the page of runs: `state:failed states>32 accuracy>0.5`"),
             ("tag", "only runs that have this tag"),
             ("name", "only runs whose workflow's name contains this"),
+        ],
+    },
+    Endpoint {
+        path: "/api/compare",
+        about: "What differs between runs, jobs or cells: configs, then each metric with its interval and verdict.",
+        query: &[
+            OF,
+            ("metrics", "only these metrics, with commas between them; `*` stands for any text (the headlines)"),
+            ("threshold", "the smallest change worth a verdict, relative to the base (0.05)"),
+        ],
+    },
+    Endpoint {
+        path: "/api/compare/curves",
+        about: "One metric of runs, jobs or cells: a curve for each cell.",
+        query: &[
+            OF,
+            METRIC,
+            ("x", "`step` (default), `time` (milliseconds since the first point) or `tokens`"),
+            POINTS,
+        ],
+    },
+    Endpoint {
+        path: "/api/regressions",
+        about: "One metric of a workflow over commits: its values, and where the mean changed.",
+        query: &[
+            ("workflow", "the workflow's name (that of the latest complete run of a commit)"),
+            METRIC,
+            ("cell", "the cell, such as `train[states=16]` (the first one that has the metric)"),
         ],
     },
     Endpoint { path: "/api/runs/{run}", about: "A run: its state, workflow, parameters and machine.", query: &[] },
@@ -71,7 +111,15 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/api/runs/{run}/curves",
         about: "One metric over the training step.",
-        query: &[METRIC, BY, JOB, POINTS],
+        query: &[METRIC, BY, JOB, CELL, POINTS],
+    },
+    Endpoint {
+        path: "/api/runs/{run}/length",
+        about: "A metric over the length of sequences: families with exponents and crossovers.",
+        query: &[
+            ("metric", "the metric with `*` for the length, such as latency/*/*/median"),
+            ("base", "the family that the others are compared with"),
+        ],
     },
     Endpoint { path: "/api/runs/{run}/sweep", about: "One metric over the axes of a job's matrix.", query: SWEEP },
     Endpoint { path: "/api/runs/{run}/tasks/{task}", about: "A task and its attempts.", query: &[] },
@@ -92,27 +140,41 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     },
 ];
 
-/// The routes of [`ENDPOINTS`].
+/// The routes of [`ENDPOINTS`], below `/api` and below `/api/v1`, and their description.
 pub(crate) fn routes() -> Router<Site> {
-    Router::new()
-        .route("/api/runs", get(runs::list))
-        .route("/api/runs/{run}", get(runs::one))
-        .route("/api/runs/{run}/tasks", get(runs::tasks))
-        .route("/api/runs/{run}/results", get(runs::results))
-        .route("/api/runs/{run}/artifacts", get(runs::artifacts))
-        .route("/api/runs/{run}/curves", get(curves::data))
-        .route("/api/runs/{run}/sweep", get(sweep::data))
-        .route("/api/runs/{run}/tasks/{task}", get(tasks::one))
-        .route("/api/runs/{run}/tasks/{task}/log", get(tasks::log))
-        .route("/api/runs/{run}/tasks/{task}/curves", get(tasks::curves))
+    let mut router = Router::new();
+    for prefix in ["/api", "/api/v1"] {
+        let at = |path: &str| format!("{prefix}{path}");
+        router = router
+            .route(&at("/runs"), get(runs::list))
+            .route(&at("/compare"), get(compare::contrasts))
+            .route(&at("/compare/curves"), get(compare::curves_of_sides))
+            .route(&at("/regressions"), get(regressions::series))
+            .route(&at("/runs/{run}"), get(runs::one))
+            .route(&at("/runs/{run}/tasks"), get(runs::tasks))
+            .route(&at("/runs/{run}/results"), get(runs::results))
+            .route(&at("/runs/{run}/artifacts"), get(runs::artifacts))
+            .route(&at("/runs/{run}/curves"), get(curves::data))
+            .route(&at("/runs/{run}/sweep"), get(sweep::data))
+            .route(&at("/runs/{run}/length"), get(sweep::length))
+            .route(&at("/runs/{run}/tasks/{task}"), get(tasks::one))
+            .route(&at("/runs/{run}/tasks/{task}/log"), get(tasks::log))
+            .route(&at("/runs/{run}/tasks/{task}/curves"), get(tasks::curves));
+    }
+    router
         .route_layer(middleware::from_fn(known_parameters))
+        .route("/api/v1/openapi.json", get(openapi::document))
+        .route("/api/events", get(stream_events))
+        .route("/api/v1/events", get(stream_events))
 }
 
 /// Refuses parameters that the documentation of an address does not name: a name with a slip in it would otherwise ask for
 /// something else than was meant.
 async fn known_parameters(choices: Choices, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    if let Some(endpoint) = ENDPOINTS.iter().find(|endpoint| Some(endpoint.path) == path) {
+    let is_asked =
+        |endpoint: &&Endpoint| path.is_some_and(|path| path == endpoint.path || path == versioned(endpoint.path));
+    if let Some(endpoint) = ENDPOINTS.iter().find(is_asked) {
         let names: Vec<&str> =
             endpoint.query.iter().map(|(name, _)| name.strip_suffix("AXIS").unwrap_or(name)).collect();
         if let Err(failure) = choices.only(&names) {
@@ -122,7 +184,7 @@ async fn known_parameters(choices: Choices, request: Request, next: Next) -> Res
     next.run(request).await
 }
 
-/// An answer in JSON that no cache keeps.
+/// An answer in JSON, which a cache may keep only to ask whether it is still true.
 fn answer(value: impl Serialize) -> Response {
-    ([(header::CACHE_CONTROL, "no-store")], Json(value)).into_response()
+    ([(header::CACHE_CONTROL, "no-cache")], Json(value)).into_response()
 }

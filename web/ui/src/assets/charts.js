@@ -1,4 +1,5 @@
-// Draws curves with uPlot: every element with `data-curves` shows the curves at that address of the API, by the training step.
+// Draws curves with uPlot: every element with `data-curves` shows the curves at that address of the API, by the training step, or by
+// what `data-x` names: `time` in milliseconds, or `tokens`.
 //
 // The colours are the custom properties of the style sheet, so that charts follow the reader's theme. Each cell has a slot, which
 // fixes its colour. With more cells than colours, all lines are grey, and the lines that the reader chooses have a colour. The zoom
@@ -34,6 +35,35 @@
     return `${Number((value / unit).toPrecision(4))}${name}`;
   }
 
+  function durationText(milliseconds) {
+    const seconds = milliseconds / 1000;
+    if (seconds < 60) return `${Number(seconds.toPrecision(3))} s`;
+    if (seconds < 3600) return `${Number((seconds / 60).toPrecision(3))} min`;
+    return `${Number((seconds / 3600).toPrecision(3))} h`;
+  }
+
+  const xText = (state, value) => (state.x === "time" ? durationText(value) : numberText(value));
+
+  // An exponential moving average, in which `weight` is that of what came before. Dividing by 1 - weight^n corrects for its start
+  // at zero. Values that are not numbers stay as they are and do not count.
+  function smoothed(values, weight) {
+    if (!weight) return values;
+    let sum = 0;
+    let rest = 1;
+    return values.map((value) => {
+      if (typeof value !== "number") return value;
+      sum = weight * sum + (1 - weight) * value;
+      rest *= weight;
+      return sum / (1 - rest);
+    });
+  }
+
+  function smoothCurve(curve, weight) {
+    const { values, range } = curve;
+    const ends = range && { low: smoothed(range.low, weight), high: smoothed(range.high, weight) };
+    return { ...curve, values: smoothed(values, weight), range: ends };
+  }
+
   // The curves of an answer: those of a run as they are, those of a task as its series.
   function curvesOf(answer) {
     if (answer.curves) return answer.curves;
@@ -45,10 +75,12 @@
 
   // Columns on one axis of steps. A step that a curve does not have is undefined: uPlot draws the line across it.
   // A value that is not finite is null: uPlot leaves a gap.
-  function aligned(curves, log) {
-    const tables = curves.map(({ steps, values, range }) => [
-      steps, finite(values, log), ...(range ? [finite(range.low, log), finite(range.high, log)] : []),
-    ]);
+  function aligned(curves, log, xlog) {
+    const tables = curves.map(({ steps, values, range }) => {
+      const columns = [steps, finite(values, log), ...(range ? [finite(range.low, log), finite(range.high, log)] : [])];
+      // A logarithmic axis cannot show the step zero.
+      return xlog ? columns.map((column) => column.filter((_, at) => steps[at] > 0)) : columns;
+    });
     return uPlot.join(tables);
   }
 
@@ -86,7 +118,7 @@
     const font = `12px ${look.font}`;
     const unit = state.unit ? ` [${state.unit}]` : "";
     return [
-      { ...common, font, label: "step", labelFont: font, labelSize: 20, size: 34, values: (_, ticks) => ticks.map(numberText) },
+      { ...common, font, label: state.x, labelFont: font, labelSize: 20, size: 34, values: (_, ticks) => ticks.map((tick) => (tick === null ? null : xText(state, tick))) },
       {
         ...common, font, label: `${state.metric}${unit}`, labelFont: font, labelSize: 20, size: 58,
         values: (_, ticks) => ticks.map((tick) => (tick === null ? null : numberText(tick))),
@@ -121,7 +153,7 @@
     const curve = state.curves[best.at];
     const unit = state.unit ? ` ${state.unit}` : "";
     const value = numberText(plot.data[best.place][best.row]);
-    const text = [curve.label, `step ${plot.data[0][best.row]}`];
+    const text = [curve.label, state.x === "step" ? `step ${plot.data[0][best.row]}` : `${xText(state, plot.data[0][best.row])}${state.x === "tokens" ? " tokens" : ""}`];
     if (curve.range) {
       const [low, high] = [1, 2].map((more) => plot.data[best.place + more][best.row]);
       text.push(`mean ${value}${unit}`, `${numberText(low)} to ${numberText(high)} over ${curve.tasks.length} replicates`);
@@ -154,6 +186,8 @@
     button.append(swatch, label);
     button.addEventListener("click", () => {
       if (!state.chosen.delete(label)) state.chosen.add(label);
+      // No more lines have a colour than there are colours: the one that was chosen first loses its own.
+      if (isMany(state) && state.chosen.size > SLOTS) state.chosen.delete(state.chosen.values().next().value);
       draw(state);
       state.names.querySelectorAll("button")[at].focus({ preventScroll: true });
     });
@@ -169,7 +203,7 @@
     const { series, bands, lines } = seriesOf(state, look);
     const options = {
       width: chart.clientWidth, height: HEIGHT, series, bands, axes: axes(state, look), legend: { show: false },
-      scales: { x: { time: false }, y: { distr: state.log ? 3 : 1 } },
+      scales: { x: { time: false, distr: state.xlog ? 3 : 1 }, y: { distr: state.log ? 3 : 1 } },
       cursor: { drag: { x: true, y: false, setScale: true }, points: { show: false }, y: false },
       hooks: {
         setCursor: [(plot) => showTip(state, plot, lines)],
@@ -181,7 +215,7 @@
         }],
       },
     };
-    state.plot = new uPlot(options, aligned(state.curves, state.log), state.area);
+    state.plot = new uPlot(options, aligned(state.curves, state.log, state.xlog), state.area);
     if (zoom) state.plot.setScale("x", { min: zoom[0], max: zoom[1] });
     chart.classList.toggle("many", isMany(state));
     const scrolled = state.names.scrollTop;
@@ -225,15 +259,20 @@
   }
 
   function show(chart, address, text) {
-    const curves = curvesOf(JSON.parse(text)).filter(({ steps }) => steps.length > 0);
+    const { metric, unit, scale, x, xscale, smooth } = chart.dataset;
+    const xlog = xscale === "log";
+    const shown = ({ steps }) => (xlog ? steps.some((step) => step > 0) : steps.length > 0);
+    const curves = curvesOf(JSON.parse(text)).filter(shown).map((curve) => smoothCurve(curve, Number(smooth || 0)));
     if (curves.length === 0) return empty(chart);
     const state = drawn.get(chart) || begin(chart);
-    if (state.address !== address) state.isZoomed = false;
-    const { metric, unit, scale } = chart.dataset;
-    Object.assign(state, { address, text, curves, metric, unit, log: scale === "log", scale });
+    if (state.address !== address || state.xlog !== xlog) state.isZoomed = false;
+    Object.assign(state, { address, text, curves, metric, unit, x: x || "step", xlog, log: scale === "log", look: lookOf(chart) });
     draw(state);
     return undefined;
   }
+
+  // The choices that change the picture and not the data.
+  const lookOf = ({ dataset }) => [dataset.scale, dataset.xscale, dataset.smooth].join(" ");
 
   async function update(chart) {
     const address = chart.dataset.curves;
@@ -241,11 +280,11 @@
     if (chart.dataset.busy === address) return undefined;
     chart.dataset.busy = address;
     try {
-      const response = await fetch(address, { cache: "no-store" });
+      const response = await fetch(address, { cache: "no-cache" });
       const text = response.ok ? await response.text() : "{}";
       if (chart.dataset.curves !== address) return undefined; // Another choice was made meanwhile.
       const before = drawn.get(chart);
-      const same = before && before.address === address && before.text === text && before.scale === chart.dataset.scale;
+      const same = before && before.address === address && before.text === text && before.look === lookOf(chart);
       if (!same) show(chart, address, text);
     } catch {
       // The page says that the connection is lost; the chart stays as it is.

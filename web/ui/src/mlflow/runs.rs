@@ -107,6 +107,7 @@ pub(super) async fn create(store: &Store, fields: &Fields) -> Result<Value, ApiE
             name,
             user: fields.text_or_empty("user_id")?,
             start_time,
+            created_at: None,
             tags,
             version: env!("CARGO_PKG_VERSION").to_owned(),
         })

@@ -58,6 +58,8 @@ pub(crate) struct HeatCell {
     pub title: String,
     /// The first of its tasks.
     pub task: Option<u32>,
+    /// The cell of the run that this one is.
+    pub cell: Option<String>,
     pub best: bool,
     pub may_be_best: bool,
     pub provisional: bool,
@@ -194,6 +196,7 @@ fn heat_cell(
         lines: lines.iter().map(|line| fit_text(line, most)).collect(),
         title: describe_cell(sweep, cell, &[axes.0, axes.1]),
         task: cell.tasks.first().copied(),
+        cell: cell.cell.clone(),
         best: cell.best,
         may_be_best: cell.may_be_best,
         provisional: cell.provisional,

@@ -57,6 +57,8 @@ pub(crate) struct PlottedCell {
     pub title: String,
     /// The first of its tasks.
     pub task: Option<u32>,
+    /// The cell of the run that this one is.
+    pub cell: Option<String>,
     pub best: bool,
     pub provisional: bool,
 }
@@ -114,6 +116,7 @@ fn plotted_cell(sweep: &Sweep, cell: &SweepCell, axis: &str, x: f64, y: &PlotSca
         observations: finite.map(|value| y.place(*value)).collect(),
         title: describe_cell(sweep, cell, &[axis]),
         task: cell.tasks.first().copied(),
+        cell: cell.cell.clone(),
         best: cell.best,
         provisional: cell.provisional,
     }
@@ -195,6 +198,7 @@ mod tests {
             observations: Vec::new(),
             title: String::new(),
             task: None,
+            cell: None,
             best: false,
             provisional: false,
         };

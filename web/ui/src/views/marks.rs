@@ -1,6 +1,6 @@
 //! The tags of a run.
 
-use assay_store::RunSummary;
+use assay_store::{RunSummary, quote_filter_value};
 use serde::Serialize;
 
 use crate::query::encode;
@@ -14,5 +14,11 @@ pub(crate) struct Tag {
 
 /// The tags of a run.
 pub(crate) fn tags(run: &RunSummary) -> Vec<Tag> {
-    run.tags.iter().map(|tag| Tag { text: tag.clone(), href: format!("/?tag={}", encode(tag)) }).collect()
+    run.tags
+        .iter()
+        .map(|tag| Tag {
+            text: tag.clone(),
+            href: format!("/runs?filter={}", encode(&format!("tag:{}", quote_filter_value(tag)))),
+        })
+        .collect()
 }

@@ -54,8 +54,6 @@ pub(crate) struct Answer {
 pub(crate) struct AnswerCell {
     /// Its name.
     pub cell: String,
-    /// A task of it.
-    pub task: usize,
     /// Its value with its uncertainty.
     pub text: String,
     /// How many observations.
@@ -145,7 +143,6 @@ fn build_answer(table: &Results, at: usize) -> Option<Answer> {
         let strip = found.and_then(|found| scale?.strip(found.mean?, found.low.zip(found.high), None));
         AnswerCell {
             cell: row.cell.clone(),
-            task: row.task,
             text: found.map_or_else(String::new, |found| found.text.clone()),
             n: found.map_or(0, |found| found.n),
             mark: match (best.distinguishable, contender(row)) {

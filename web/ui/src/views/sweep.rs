@@ -79,6 +79,8 @@ pub(crate) struct SweepCell {
     pub x: String,
     /// The value on the axis upwards; empty without one.
     pub y: String,
+    /// The name of the cell of the run, if all tasks shown here are of one.
+    pub cell: Option<String>,
     /// The tasks: their places in the run; those with values first, in their order.
     pub tasks: Vec<u32>,
     /// Whether some task of the cell is still under way, so that the values are not the last.
@@ -295,7 +297,9 @@ fn cells(
         let others = members.iter().filter(|at| !found.tasks.contains(at));
         let shown = found.tasks.iter().chain(others).map(|&at| tasks[at].ix.0).collect();
         let first = tasks[members[0]];
+        let is_one = members.iter().all(|&at| tasks[at].cell == first.cell);
         cells.push(SweepCell {
+            cell: is_one.then(|| first.cell.clone()),
             x: value(first, x),
             y: value(first, y),
             tasks: shown,

@@ -1,4 +1,4 @@
-//! A model as a workflow file describes it: with a width, or with a number of parameters that the width follows from.
+//! A model config in a workflow file: with a width, or with a number of parameters from which the width is computed.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -8,29 +8,29 @@ use super::finding::Finding;
 use super::model::ModelConfig;
 use super::task::Task;
 
-/// How far the number of parameters may be from `parameters`, as a share of it.
+/// The maximum deviation of the number of parameters from `parameters`, as a fraction of it.
 const TOLERANCE: f64 = 0.05;
 /// The largest `dim`.
 const MAX_DIM: usize = 8192;
 
-/// A model config in which `parameters: 200k` may stand in the place of `dim`.
+/// A model config in which `parameters: 200k` may replace `dim`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelChoice {
-    /// With the `dim` that was given, or 1.
+    /// With the given `dim`, or 1.
     config: ModelConfig,
     dim: Option<Value>,
-    /// As it was written.
+    /// As written.
     parameters: Option<Value>,
 }
 
-/// A config whose width is known.
+/// A config with a known width.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SizedModel {
     /// The config, with its `dim`.
     pub config: ModelConfig,
     /// The number of learned values for the task.
     pub parameters: u64,
-    /// Whether `dim` follows from `parameters`.
+    /// Whether `dim` was computed from `parameters`.
     pub is_chosen: bool,
 }
 
@@ -42,20 +42,20 @@ impl From<ModelConfig> for ModelChoice {
 }
 
 impl ModelChoice {
-    /// The config; its `dim` means nothing if `parameters` is given.
+    /// The config; its `dim` has no meaning if `parameters` is given.
     #[must_use]
     pub fn config(&self) -> &ModelConfig {
         &self.config
     }
 
-    /// Whether the width follows from a number of parameters.
+    /// Whether the width is computed from a number of parameters.
     #[must_use]
     pub fn has_target(&self) -> bool {
         self.parameters.is_some()
     }
 
-    /// Everything wrong with the config that its schema cannot say; empty if nothing is. Whether the number of parameters can
-    /// be reached depends on the task: see [`ModelChoice::resolve`].
+    /// All problems of the config that its schema cannot express. Whether the number of parameters is reachable depends on
+    /// the task: see [`ModelChoice::resolve`].
     #[must_use]
     pub fn validate(&self) -> Vec<Finding> {
         let Some(parameters) = &self.parameters else {
@@ -77,16 +77,16 @@ impl ModelChoice {
         }
         match self.widths().next() {
             Some(_) => Vec::new(),
-            // No width would do: what is wrong is another option, which any width shows.
+            // No width is valid: the problem is another option, which any width reports.
             None => with_dim(&self.config, 64).validate(),
         }
     }
 
     /// The config with its width, and its exact size for a task. Of the widths that the other options allow (multiples of
-    /// `heads`, for instance), the one whose size is nearest to `parameters` is taken; of two, the smaller one.
+    /// `heads`, for instance), the one whose size is nearest to `parameters` is used; on a tie, the smaller one.
     ///
     /// # Errors
-    /// The first of [`ModelChoice::validate`]; or that no width comes within 5 % of `parameters`, with the nearest sizes.
+    /// The first of [`ModelChoice::validate`]; or that no width is within 5 % of `parameters`, with the nearest sizes.
     pub fn resolve(&self, task: &Task) -> Result<SizedModel, Finding> {
         if let Some(finding) = self.validate().into_iter().next() {
             return Err(finding);
@@ -98,7 +98,7 @@ impl ModelChoice {
         let Some(target) = self.parameters.as_ref().and_then(|value| parse_count(value).ok()) else {
             return Ok(size_of(self.config.clone(), false));
         };
-        // A wider model is a larger one.
+        // The size increases with the width.
         let (mut below, mut above) = (None, None);
         for config in self.widths() {
             let size = size_of(config, true);
@@ -117,7 +117,7 @@ impl ModelChoice {
         }
     }
 
-    /// The config with each width that its other options allow, from the smallest.
+    /// The config with each width that its other options allow, in ascending order.
     fn widths(&self) -> impl Iterator<Item = ModelConfig> + '_ {
         (1..=MAX_DIM).map(|dim| with_dim(&self.config, dim)).filter(|config| config.validate().is_empty())
     }
@@ -173,7 +173,7 @@ fn parse_count(value: &Value) -> Result<u64, String> {
     if count == 0 { Err(wrong()) } else { Ok(count) }
 }
 
-/// 1234567 as `1_234_567`, as a workflow file may hold it.
+/// 1234567 as `1_234_567`, which a workflow file accepts.
 fn group_digits(count: u64) -> String {
     let digits = count.to_string();
     let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| str::from_utf8(group).ok()).collect();
@@ -221,7 +221,7 @@ impl JsonSchema for ModelChoice {
     }
 }
 
-/// Makes `dim` optional and `parameters` known in each object that has a width.
+/// Makes `dim` optional and adds `parameters` in each object that has a width.
 fn accept_target(schema: &mut Value) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(accept_target),
@@ -338,7 +338,7 @@ mod tests {
         assert!(at_fault(ten(json!({})))[0].1.contains("neither `dim` nor `parameters`"));
         assert!(at_fault(ten(json!({"dim": 8, "parameters": "1k"})))[0].1.contains("both say how wide"));
         assert_eq!(at_fault(ten(json!({"parameters": "wide"})))[0].0, "parameters");
-        // What is wrong whatever the width is found too.
+        // Problems that do not depend on the width are also found.
         assert_eq!(at_fault(ten(json!({"parameters": "1k", "scales": [2]})))[0].0, "scales");
         assert_eq!(at_fault(ten(json!({"dim": 0})))[0].0, "dim");
     }

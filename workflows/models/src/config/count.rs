@@ -1,4 +1,4 @@
-//! How many parameters a model of some config has, without building it.
+//! Counts the parameters of a model from its config, without building it.
 //!
 //! Each family's formula follows its `build` function; the tests compare both over the grid of all options.
 
@@ -41,7 +41,7 @@ impl ModelConfig {
 }
 
 impl TenConfig {
-    /// Of all blocks, and of the last norm.
+    /// Of all blocks, and of the final norm.
     fn count_blocks(&self) -> u64 {
         let (dim, states) = (self.dim as u64, self.states as u64);
         let parts = |field: Field| if field == Field::Complex { 2 * states } else { states };

@@ -1,13 +1,13 @@
-//! What is wrong with a config that its schema cannot say: [`Finding`], and the checks that families share.
+//! Problems of a config that its schema cannot express: [`Finding`], and the checks that families share.
 
-/// Something wrong with a model config beyond its schema.
+/// A problem of a model config beyond its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The key at fault.
+    /// The invalid key.
     pub key: &'static str,
     /// What is wrong, in a lower-case fragment that quotes the offending value.
     pub message: String,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: String,
 }
 
@@ -24,7 +24,7 @@ pub(super) fn in_range(found: &mut Vec<Finding>, key: &'static str, value: usize
     }
 }
 
-/// A share that may be nothing, but not all.
+/// Reports a fraction outside [0, 1).
 pub(super) fn fraction(found: &mut Vec<Finding>, key: &'static str, value: f64) {
     if !(0.0..1.0).contains(&value) {
         let message = format!("{key} {value} is outside [0, 1)");

@@ -1,7 +1,7 @@
-//! What a workflow file says of a model, and what the data says: [`ModelConfig`] and [`Task`].
+//! The description of a model: [`ModelConfig`] from the workflow file and [`Task`] from the data.
 //!
-//! A config holds only choices; sizes that follow from the data (vocabulary, classes, longest sequence) are in
-//! [`Task`]. Both are stored in a checkpoint, which is thereby complete.
+//! A config contains only choices; sizes that depend on the data (vocabulary, classes, longest sequence) are in
+//! [`Task`]. Both are stored in a checkpoint, which is therefore complete.
 
 mod choice;
 mod count;

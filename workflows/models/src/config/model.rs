@@ -26,13 +26,13 @@ pub enum ModelConfig {
 pub struct Common {
     /// Width D of the residual stream.
     pub dim: usize,
-    /// How a classifier pools.
+    /// The pooling of a classifier.
     pub pool: Pool,
-    /// Whether a language model's output is read from its embedding table.
+    /// Whether a language model's output uses its embedding table.
     pub tied: bool,
-    /// Share of the values that training sets to zero.
+    /// The fraction of values that training sets to zero.
     pub dropout: f64,
-    /// What the backward pass computes a second time.
+    /// What the backward pass recomputes.
     pub checkpoint: Checkpoint,
     /// Length C in tokens of a chunk.
     pub chunk: usize,
@@ -61,7 +61,7 @@ impl ModelConfig {
         }
     }
 
-    /// Whether a token sees only what came before it.
+    /// Whether a token only depends on itself and earlier tokens.
     #[must_use]
     pub fn causal(&self) -> bool {
         match self {
@@ -70,8 +70,8 @@ impl ModelConfig {
         }
     }
 
-    /// Everything wrong with the config that no single key's schema can say; empty if nothing is. It repeats the
-    /// ranges too, for configs that do not come from a checked workflow file.
+    /// All problems of the config that no single key's schema can express. Ranges are also checked, for configs that do
+    /// not come from a checked workflow file.
     #[must_use]
     pub fn validate(&self) -> Vec<Finding> {
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The choices of the family `pulse`, and which of them go together.
+//! The config of the family `pulse`, and checks of combined options.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -162,7 +162,7 @@ impl PulseConfig {
         self.slot_width.unwrap_or(self.dim)
     }
 
-    /// Whether the block `layer`, counting from 0, is one of full attention.
+    /// Whether the block `layer`, counting from 0, has full attention.
     #[must_use]
     pub fn attends(&self, layer: usize) -> bool {
         self.attention_every.is_some_and(|every| every > 0 && (layer + 1).is_multiple_of(every))
@@ -193,7 +193,7 @@ impl PulseConfig {
         }
     }
 
-    /// What no single key can say. Each key is within its range here.
+    /// Checks of combinations of keys. Each key is within its range here.
     fn validate_together(&self, found: &mut Vec<Finding>) {
         if self.routing == Routing::TopK && self.top_k > self.states {
             found.push(Finding {
@@ -248,7 +248,7 @@ mod tests {
     use super::super::ModelConfig;
     use serde_json::{Value, json};
 
-    /// The keys at fault in a config of four slots with these changes.
+    /// The invalid keys in a config of four slots with these changes.
     fn at_fault(changes: Value) -> Vec<&'static str> {
         let mut value = json!({"family": "pulse", "dim": 16, "layers": 2, "states": 4});
         for (key, change) in changes.as_object().unwrap() {

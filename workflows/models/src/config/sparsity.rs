@@ -51,7 +51,7 @@ impl Default for SparsityConfig {
 }
 
 impl SparsityConfig {
-    /// How many blocks the block `index`, counting from 0, looks at, itself included. It never falls with `index`.
+    /// How many blocks the block `index`, counting from 0, attends to, including itself. It never decreases with `index`.
     #[must_use]
     pub fn kept(&self, index: usize) -> usize {
         let visible = index + 1;
@@ -63,7 +63,7 @@ impl SparsityConfig {
         }
     }
 
-    /// The share of the pairs of a block of queries and a block of keys not after it that is computed, for sequences of
+    /// The computed fraction of the pairs of a block of queries and an earlier or equal block of keys, for sequences of
     /// these lengths.
     #[must_use]
     pub fn realised(&self, lengths: &[usize]) -> f64 {
@@ -127,7 +127,7 @@ mod tests {
         let all = SparsityConfig { kind: SparsityKind::Threshold, density: 1.0, ..SparsityConfig::default() };
         assert_eq!(all.realised(&[100, 3]), 1.0);
         let own = SparsityConfig { local: 0, global: 0, block: 2, ..SparsityConfig::default() };
-        // Three blocks see 1 + 2 + 3 and keep one each.
+        // Three blocks see 1 + 2 + 3 blocks and keep one each.
         assert_eq!(own.realised(&[5]), 0.5);
         assert_eq!(own.realised(&[5, 1]), 4.0 / 7.0);
     }

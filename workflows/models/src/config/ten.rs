@@ -1,4 +1,4 @@
-//! The choices of the family `ten`.
+//! The config of the family `ten`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

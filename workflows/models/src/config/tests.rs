@@ -1,4 +1,4 @@
-//! What a config accepts, refuses and takes as default.
+//! Accepted and refused configs, and defaults.
 
 use super::*;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! The choices of the family `transformer`.
+//! The config of the family `transformer`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! How a slot takes up what a chunk wrote to it: [`Gate`].
+//! The update of a slot by a chunk: [`Gate`].
 
 use assay_tensor::Tensor;
 
@@ -7,16 +7,16 @@ use crate::error::ModelError;
 use crate::layers::Linear;
 use crate::parameters::Scope;
 
-/// What a block remembers in its slots.
+/// The state of a block's slots.
 #[derive(Clone)]
 pub struct SlotState {
-    /// s, `[B, S, P]`: what is read, and what routes.
+    /// s, `[B, S, P]`: used for reading and routing.
     pub slots: Tensor,
-    /// c, `[B, S, P]`; LSTM only.
+    /// c, `[B, S, P]`; only for LSTM.
     pub cell: Option<Tensor>,
 }
 
-/// The update of all slots by the same weights. No matrix has a bias.
+/// The update of all slots, with the same weights. No matrix has a bias.
 #[derive(Clone)]
 pub enum Gate {
     /// z, f = sigmoid(W_z [s; u]), sigmoid(W_f [s; u]); h = tanh(W_h [f * s; u]); s' = (1 - z) s + z h.
@@ -62,7 +62,7 @@ impl Gate {
                 let gates = gates.split(2, &[width, width])?;
                 let reset = gates[1].mul(slots)?;
                 let next = candidate.forward(&Tensor::concat(&[&reset, update], 2)?)?.tanh()?;
-                // (1 - z) s + z h, with one product less.
+                // (1 - z) s + z h, with one product fewer.
                 let slots = slots.add(&gates[0].mul(&next.sub(slots)?)?)?;
                 Ok(SlotState { slots, cell: None })
             }

@@ -1,4 +1,4 @@
-//! What mixes the tokens of one chunk: [`Local`]. Neither kind sees across a chunk's beginning.
+//! The mixer of tokens within a chunk: [`Local`]. No kind uses tokens of earlier chunks.
 
 use assay_tensor::{AttentionKind, AttentionOptions, Tensor};
 
@@ -12,15 +12,15 @@ use crate::parameters::{Init, Role, Scope, constant};
 use crate::pieces::Pieces;
 use crate::positions::Rotations;
 
-/// How many tokens a convolution sees: the token itself and three before it.
+/// The number of tokens in a convolution: the token itself and three before it.
 pub const TAPS: usize = 4;
 
 /// The local mixer of a block.
 #[derive(Clone)]
 pub struct Local {
-    /// Its place in the tree of names, and so in the carry.
+    /// Its path in the tree of names, which prefixes its names in the carry.
     pub path: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
@@ -41,7 +41,7 @@ pub enum Kind {
 pub struct Window {
     /// A divisor of D.
     pub heads: usize,
-    /// How queries and keys are turned by their place in the chunk, if they are.
+    /// The rotary embedding of queries and keys by their position in the chunk, if any.
     pub rotations: Option<Rotations>,
     /// D to 3D: all queries, then all keys, then all values.
     pub qkv: Linear,
@@ -50,17 +50,17 @@ pub struct Window {
     names: Names,
 }
 
-/// A part of the tokens: B' rows of as many tokens each, all of them from the same place in a chunk on.
+/// A part of the tokens: B' rows of equal length, all starting at the same position in a chunk.
 struct Part {
     /// `[B', T', ..]`
     x: Tensor,
-    /// How many tokens of the chunk come before.
+    /// The number of tokens of the chunk before them.
     before: usize,
 }
 
 impl Local {
-    /// `base` plus what is mixed, `[B, T, D]`: of queries, keys and values `[B, T, 3D]`, or for a convolution of what it
-    /// reads, `[B, T, D]`.
+    /// `base` plus the mixed values, `[B, T, D]`: of queries, keys and values `[B, T, 3D]`, or for a convolution of its
+    /// input, `[B, T, D]`.
     ///
     /// # Errors
     /// If the carry does not fit, or a device fails.
@@ -120,8 +120,8 @@ impl Local {
     }
 }
 
-/// Runs `mix` on the head, on all whole chunks side by side, and on the tail of `x` `[B, T, E]`; joins what it returns,
-/// `[B', T', D]` for `[B', T', E]`, to `[B, T, D]`. `mix` is also told whether the part leaves its chunk open.
+/// Runs `mix` on the head, on all whole chunks together, and on the tail of `x` `[B, T, E]`; joins the results, `[B',
+/// T', D]` for `[B', T', E]`, to `[B, T, D]`. `mix` also receives whether the part ends inside a chunk.
 fn by_part(
     x: &Tensor,
     pieces: &Pieces,
@@ -152,8 +152,8 @@ fn by_part(
 }
 
 impl Window {
-    /// Queries, keys and values `[B', T', 3D]` to what the tokens see, `[B', T', D]`. Keys and values go into `next_state` if
-    /// the chunk goes on.
+    /// Attention for queries, keys and values `[B', T', 3D]`, with the result `[B', T', D]`. Keys and values are added to
+    /// `next_state` if the chunk continues.
     fn attend(&self, part: &Part, carry: &Carry, next_state: Option<&mut State>) -> Result<Tensor, ModelError> {
         let (batch, length, dim) = (part.x.dims()[0], part.x.dims()[1], part.x.dims()[2] / 3);
         let width = dim / self.heads;
@@ -178,7 +178,7 @@ impl Window {
     }
 }
 
-/// The convolution of a part, and its last inputs `[B', 3, D]`; inputs before the chunk's beginning are zeros.
+/// The convolution of a part, and its last inputs `[B', 3, D]`; inputs before the start of the chunk are zeros.
 fn convolve(taps: &Tensor, part: &Part, name: &str, carry: &Carry) -> Result<(Tensor, Tensor), ModelError> {
     let &[batch, length, dim] = part.x.dims() else {
         return Err(ModelError::Input(format!("hidden vectors have shape {:?}, not [B, T, D]", part.x.dims())));

@@ -1,4 +1,4 @@
-//! A memory of M rows that is addressed by content, one for each sequence and block: [`Memory`].
+//! A content-addressed memory of M rows, one for each sequence and block: [`Memory`].
 
 use assay_tensor::Tensor;
 
@@ -9,12 +9,12 @@ use crate::layers::Linear;
 use crate::parameters::{Init, Role, Scope};
 use crate::pieces::Pieces;
 
-/// The memory of a block; the equations are at the head of the module.
+/// The memory of a block; the equations are at the top of the module.
 #[derive(Clone)]
 pub struct Memory {
-    /// Its place in the tree of names, and so in the carry.
+    /// Its path in the tree of names, which prefixes its names in the carry.
     pub path: String,
-    /// m at the beginning of a sequence, `[M, W]`.
+    /// m at the start of a sequence, `[M, W]`.
     pub initial: Tensor,
     /// W_a: D to W.
     pub query: Linear,
@@ -25,7 +25,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// `base` plus what the tokens `[B, T, D]` read, in the same shape.
+    /// `base` plus the values that the tokens `[B, T, D]` read, in the same shape.
     ///
     /// # Errors
     /// If the carry does not fit, or a device fails.
@@ -79,7 +79,7 @@ impl Memory {
         let write = self.write.forward(mean)?.reshape([batch, 1, 3 * width])?.split(2, &[width; 3])?;
         let scores = memory.matmul_with(&write[0].scale(1.0 / (width as f64).sqrt())?, false, true)?;
         let address = scores.reshape([batch, rows])?.softmax()?.reshape([batch, rows, 1])?;
-        // m (1 - b e) + b v = m + b (v - m e), with one product less.
+        // m (1 - b e) + b v = m + b (v - m e), with one product fewer.
         let change = write[2].tanh()?.sub(&memory.mul(&write[1].sigmoid()?)?)?;
         Ok(memory.add(&address.mul(&change)?)?)
     }

@@ -22,54 +22,54 @@ use crate::stack::{Layer, stack};
 pub struct Pulse {
     /// A vector for each token.
     pub embedding: Embedding,
-    /// Learned positions, if they are.
+    /// Learned positions, if used.
     pub positions: Option<Embedding>,
-    /// Of the embedding.
+    /// The dropout of the embedding.
     pub dropout: Dropout,
     /// The blocks, first to last.
     pub blocks: Vec<Block>,
-    /// The last norm.
+    /// The final norm.
     pub norm: LayerNorm,
-    /// What the backward pass computes a second time.
+    /// What the backward pass recomputes.
     pub checkpoint: Checkpoint,
-    /// What it runs in.
+    /// The precision.
     pub precision: Precision,
 }
 
 /// One block: mix over time, then over channels.
 #[derive(Clone)]
 pub struct Block {
-    /// The beginning of the names of everything that it puts into the carry.
+    /// The prefix of all its names in the carry.
     pub prefix: String,
-    /// Of the first branch.
+    /// The norm of the first branch.
     pub norm1: LayerNorm,
     /// Mixes over time.
     pub mixer: Mixer,
-    /// Of the second branch.
+    /// The norm of the second branch.
     pub norm2: LayerNorm,
     /// Mixes over channels.
     pub ffn: FeedForward,
-    /// Of the two branches.
+    /// The dropout of the two branches.
     pub dropout: [Dropout; 2],
 }
 
-/// What mixes over time in a block.
+/// The mixer over time in a block.
 #[derive(Clone)]
 pub enum Mixer {
-    /// Slots, a local mixer, and a memory if there is one.
+    /// Slots, a local mixer, and optionally a memory.
     Slots(Box<Chunked>),
     /// Full causal attention.
     Attention(Box<Attention>),
 }
 
-/// What goes from chunk to chunk.
+/// The state and mixers of a block with slots.
 #[derive(Clone)]
 pub struct Chunked {
-    /// What the past left.
+    /// The slots.
     pub slots: Slots,
-    /// Within the chunk.
+    /// The mixer within a chunk.
     pub local: Local,
-    /// Addressed by content.
+    /// The content-addressed memory.
     pub memory: Option<Memory>,
 }
 
@@ -94,11 +94,11 @@ impl Pulse {
         })
     }
 
-    /// Reads `tokens` `[B, T]` from the beginning and shows `observe` the routing weights `[B, T', S]` of each block and
-    /// piece of the sequence, in order.
+    /// Processes `tokens` `[B, T]` from the start of the sequence and passes the routing weights `[B, T', S]` of each
+    /// block and piece of the sequence to `observe`, in order.
     ///
     /// # Errors
-    /// As a run, or what `observe` returns.
+    /// As a run, or the error of `observe`.
     pub fn watch(&self, tokens: &Tensor, observe: &mut Observer) -> Result<(), ModelError> {
         let carry = Carry::default();
         let (mut x, _) = self.embed(tokens, 0)?;
@@ -108,7 +108,7 @@ impl Pulse {
         Ok(())
     }
 
-    /// Registers every parameter below `scope`. The embedding deviates by `embedding_deviation`.
+    /// Registers every parameter below `scope`. `embedding_deviation` is the deviation of the initial embedding.
     ///
     /// # Errors
     /// See [`Scope::linear`].
@@ -171,7 +171,7 @@ impl Block {
         rotations: &Option<Rotations>,
     ) -> Result<Self, ModelError> {
         let dim = config.dim;
-        // Two branches a layer write to the residual stream; scaled so, its variance does not grow with depth.
+        // Two branches per layer write to the residual stream; with this scale, its variance does not grow with depth.
         let gain = 1.0 / (2.0 * config.layers as f64).sqrt();
         let prefix = format!("blocks.{layer}.");
         let norm1 = LayerNorm::build(&mut scope.child("norm1"), dim)?;
@@ -202,7 +202,7 @@ impl Chunked {
             && slots.input.int8().is_some()
             && window.qkv.int8().is_some()
         {
-            // Layers with int8 weights normalise what they read on the way.
+            // Layers with int8 weights include the norm of their input.
             let read = slots.project(base, &norm.then(&slots.input, x)?, &pieces, carry, next_state, observe)?;
             return local.forward(&read, &norm.then(&window.qkv, x)?, &pieces, carry, next_state);
         }
@@ -222,7 +222,7 @@ impl Chunked {
 }
 
 impl Mixer {
-    /// `base`, if there is one, plus what is mixed of `norm x`.
+    /// `base`, if given, plus the mixed values of `norm x`.
     fn forward_normed(
         &self,
         norm: &LayerNorm,

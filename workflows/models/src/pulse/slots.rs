@@ -1,4 +1,4 @@
-//! The slots of one block: routing, writing, updating, mixing and reading. The equations are at the head of the module.
+//! The slots of one block: routing, writing, updating, mixing and reading. The equations are at the top of the module.
 
 use std::sync::Arc;
 
@@ -14,28 +14,28 @@ use crate::layers::{LayerNorm, Linear};
 use crate::parameters::{Init, Role, Scope};
 use crate::pieces::Pieces;
 
-/// Added to the routing mass of a slot, so that one to which nothing was routed takes up zeros.
+/// Added to the routing mass of a slot, so that a slot without any mass receives zeros.
 const MASS_EPSILON: f64 = 1e-6;
 
-/// Scales the initial weights of what the slots take from each other. They mix once a chunk: were it 1, what a slot has
-/// learned would be lost among the others after a few chunks, before training could find that it is of use.
+/// Scales the initial weights of the mixing of slots. They mix once per chunk: with 1, the content of a slot would be
+/// lost among the others after a few chunks, before training could find it useful.
 const MIX_GAIN: f64 = 0.2;
 
-/// Sees the routing weights `[B, T', S]` of each piece, in order.
+/// Receives the routing weights `[B, T', S]` of each piece, in order.
 pub type Observer<'a> = dyn FnMut(&Tensor) -> Result<(), ModelError> + 'a;
 
 /// The slots of a block.
 #[derive(Clone)]
 pub struct Slots {
-    /// Its place in the tree of names, and so in the carry.
+    /// Its path in the tree of names, which prefixes its names in the carry.
     pub path: String,
     /// C.
     pub chunk: usize,
-    /// How many slots a token keeps; none: all.
+    /// The number of slots that a token keeps; `None` means all.
     pub top_k: Option<usize>,
-    /// s at the beginning of a sequence, `[S, P]`.
+    /// s at the start of a sequence, `[S, P]`.
     pub initial: Tensor,
-    /// c at the beginning, `[S, P]`; LSTM only.
+    /// c at the start, `[S, P]`; only for LSTM.
     pub initial_cell: Option<Tensor>,
     /// D to 2P: W_q above W_v.
     pub input: Linear,
@@ -43,14 +43,14 @@ pub struct Slots {
     pub sides: Linear,
     /// The update.
     pub gate: Gate,
-    /// Attention among the slots, if they mix.
+    /// Attention among the slots, if enabled.
     pub mix: Option<Mix>,
     /// W_o: P to D.
     pub out: Linear,
     names: Names,
 }
 
-/// The names of what goes into the carry.
+/// The names in the carry.
 #[derive(Debug, Clone)]
 struct Names {
     state: Arc<str>,
@@ -80,24 +80,24 @@ pub struct Mix {
     pub norm: LayerNorm,
 }
 
-/// The pieces of the tokens, `[B, T', P]` each, or as they came, `[B, T', D]`, where the projections are folded.
+/// The pieces of the tokens, `[B, T', P]` each, or unprojected, `[B, T', D]`, if the projections are folded.
 struct Tokens<'a> {
     queries: &'a [Tensor],
     values: &'a [Tensor],
     folded: Option<&'a Folded>,
 }
 
-/// The slots and what the chunk under way has written so far.
+/// The slots and the sums written by the current chunk.
 struct Running {
     state: SlotState,
-    /// W_k s above W_c s, `[B, S, 2P]`, once a token of the chunk was read: they stand still until the chunk ends.
+    /// W_k s above W_c s, `[B, S, 2P]`, after the first token of the chunk: they are constant until the chunk ends.
     sides: Option<Tensor>,
-    /// sum p v `[B, S, P]` and sum p `[B, S, 1]`, once a token of the chunk was read.
+    /// sum p v `[B, S, P]` and sum p `[B, S, 1]`, after the first token of the chunk.
     written: Option<(Tensor, Tensor)>,
 }
 
 impl Slots {
-    /// `base` `[B, T, D]`, if there is one, plus what the tokens `x` `[B, T, D]` read. `observe` sees how they are routed.
+    /// `base` `[B, T, D]`, if given, plus the values that the tokens `x` `[B, T, D]` read. `observe` receives their routing weights.
     ///
     /// # Errors
     /// If the carry does not fit, or a device fails.
@@ -121,10 +121,10 @@ impl Slots {
         }
     }
 
-    /// [`Slots::forward`] of tokens of which queries and values are given, `[B, T, 2P]`.
+    /// [`Slots::forward`] of tokens with given queries and values, `[B, T, 2P]`.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Slots::forward`].
     pub fn project(
         &self,
         base: Option<&Tensor>,
@@ -146,7 +146,7 @@ impl Slots {
         self.out.onto(base, &self.read_pieces(tokens, pieces, carry, next_state, observe)?)
     }
 
-    /// What the tokens read, piece after piece: `[B, T, P]`, or `[B, T, D]` from the output on where it is folded.
+    /// The values that the tokens read, piece after piece: `[B, T, P]`, or `[B, T, D]` after the output projection if it is folded.
     fn read_pieces(
         &self,
         tokens: Tokens<'_>,
@@ -186,8 +186,8 @@ impl Slots {
         self.initial.dims()[1]
     }
 
-    /// What one token reads, `[B, 1, P]`, from its query and value `[B, 1, 2P]`; as [`Slots::forward`] otherwise. None where
-    /// there is something to be learned.
+    /// The value that one token reads, `[B, 1, P]`, from its query and value `[B, 1, 2P]`; otherwise as [`Slots::forward`].
+    /// `None` if gradients are needed.
     fn one_token(
         &self,
         projected: &Tensor,
@@ -232,7 +232,7 @@ impl Slots {
         Ok(Running { state, sides: None, written: None })
     }
 
-    /// From the carry, or the learned beginning.
+    /// The state from the carry, or the learned initial state.
     fn load_state(&self, carry: &Carry, pieces: &Pieces, batch: usize) -> Result<Running, ModelError> {
         let (slots, width) = (self.initial.dims()[0], self.initial.dims()[1]);
         let (names, get) =
@@ -274,7 +274,7 @@ impl Slots {
     /// See [`Scope::linear`].
     pub fn build(scope: &mut Scope, path: String, config: &PulseConfig, gain: f64) -> Result<Self, ModelError> {
         let (dim, slots, width) = (config.dim, config.states, config.width());
-        // Slots of unit size, as a norm leaves them: then scores begin at about unit size too.
+        // Slots of unit size, as after a norm: then scores also initially have about unit size.
         let initial = scope.tensor("initial", &[slots, width], Init::Deviation(1.0), Role::Plain)?;
         let initial_cell = match config.gate {
             GateKind::Gru => None,
@@ -365,7 +365,7 @@ mod tests {
             let slots = slots(&device, extra);
             let number = |i: usize| ((i * 7919) % 2003) as f64 / 1001.0 - 1.0;
             let mut carries = [Carry::default(), Carry::default()];
-            // A chunk and its half; the other half, a chunk and a beginning.
+            // A chunk and a half; the other half, a chunk and the start of another.
             for length in [18, 20] {
                 let numbers = (0..3 * length * 5).map(number).collect();
                 let x = constant(&device, DType::F64, numbers, &[3, length, 5]).unwrap().variable();
@@ -403,7 +403,7 @@ mod tests {
         }
     }
 
-    /// The weights of one token whose score for each slot is given, with `top_k` kept.
+    /// The weights of one token with given scores for the slots, with `top_k` kept.
     fn routed(scores: &[f64], top_k: usize) -> Vec<f64> {
         let device = assay_reference::device();
         let slots = slots(&device, json!({"states": scores.len(), "routing": "top_k", "top_k": top_k}));

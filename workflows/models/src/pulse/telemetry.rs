@@ -1,4 +1,4 @@
-//! How much a PULSE uses each of its slots, and how evenly: [`Usage`].
+//! How much and how evenly a PULSE uses its slots: [`Usage`].
 
 use assay_tensor::Tensor;
 
@@ -7,7 +7,7 @@ use crate::batch::Batch;
 use crate::error::ModelError;
 use crate::telemetry::distribution;
 
-/// Slots of all blocks together up to which each is reported by itself. Of more there is the distribution alone.
+/// The maximum number of slots of all blocks for which each is reported. Above it, only the distribution is reported.
 const EACH: usize = 128;
 
 impl Pulse {
@@ -20,14 +20,14 @@ impl Pulse {
     }
 }
 
-/// Routing weights, added up over the tokens of a batch without its padding.
+/// Routing weights, summed over the tokens of a batch without its padding.
 struct Usage<'a> {
     batch: &'a Batch,
-    /// Where the next piece begins.
+    /// The start of the next piece.
     position: usize,
-    /// For each block the routing mass of each slot.
+    /// The routing mass of each slot, for each block.
     mass: Vec<Vec<f64>>,
-    /// For each block the entropies of all tokens, added up, in nats.
+    /// The sum of the entropies of all tokens, for each block, in nats.
     entropies: Vec<f64>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Usage<'a> {
         Usage { batch, position: 0, mass: Vec::new(), entropies: Vec::new() }
     }
 
-    /// Takes up `weights` `[B, T', S]`: block by block, and in a block piece by piece.
+    /// Adds `weights` `[B, T', S]`: block by block, and within a block piece by piece.
     fn add(&mut self, weights: &Tensor) -> Result<(), ModelError> {
         let &[_, length, slots] = weights.dims() else {
             return Err(ModelError::Input(format!("routing weights have shape {:?}", weights.dims())));
@@ -97,7 +97,7 @@ fn entropy(shares: &[f64]) -> f64 {
     -shares.iter().filter(|share| **share > 0.0).map(|share| share * share.ln()).sum::<f64>()
 }
 
-/// The entropy as a share of its largest value: 1 where all slots are used alike, 0 where one is used alone.
+/// The entropy as a fraction of its maximum: 1 if all slots are used equally, 0 if only one is used.
 fn evenness(shares: &[f64]) -> f64 {
     if shares.len() < 2 { 1.0 } else { entropy(shares) / (shares.len() as f64).ln() }
 }
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!((of("pulse/slot_utilisation/min"), of("pulse/slot_utilisation/max")), (0.25, 0.75));
         assert!((of("pulse/slot_utilisation/std") - 0.125_f64.sqrt() / 2.0).abs() < 1e-12);
         assert!((of("pulse/routing_entropy") - 0.5 * 2_f64.ln()).abs() < 1e-12);
-        // Each by itself: three tokens of four went to the first slot of the first block.
+        // Individually: three of four tokens went to the first slot of the first block.
         let shares = [(0, 0, 0.75), (0, 1, 0.25), (1, 0, 0.5), (1, 1, 0.5)];
         for (block, slot, share) in shares {
             assert_eq!(of(&format!("pulse/slot_utilisation/block{block}.slot{slot}")), share);

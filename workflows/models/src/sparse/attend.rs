@@ -1,4 +1,4 @@
-//! Attention to the kept blocks alone: gathered, and then dense.
+//! Attention to only the kept blocks: they are gathered, and then attended to densely.
 
 use assay_tensor::{AttentionKind, AttentionOptions, Tensor};
 
@@ -9,20 +9,20 @@ use crate::parameters::constant;
 use crate::pieces::Pieces;
 use crate::precision::Precision;
 
-/// Query blocks that are computed together, as they keep equally many blocks.
+/// Query blocks that are computed together, since they keep equally many blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Group {
-    /// The first of them.
+    /// The first block.
     block: usize,
-    /// How many.
+    /// The number of blocks.
     count: usize,
     /// Queries in each.
     length: usize,
-    /// Whether all keys of the block are there; else it is one block, whose keys end with its last query.
+    /// Whether all keys of the block exist; otherwise the group is one block, whose keys end with its last query.
     ended: bool,
 }
 
-/// What the queries see, `[B, H, T, P]`, in a precision. `gates` are the factors on the values of past blocks.
+/// The results for the queries, `[B, H, T, P]`, in a precision. `gates` are the factors of the values of past blocks.
 pub(super) fn attend(
     (q, k, v): (&Tensor, &Tensor, &Tensor),
     precision: Precision,
@@ -49,7 +49,7 @@ pub(super) fn attend(
     Ok(Tensor::concat(&seen.iter().collect::<Vec<_>>(), 2)?)
 }
 
-/// The query blocks of a call in order, put together where they are whole and keep equally many.
+/// The query blocks of a call in order, grouped if they are whole and keep equally many blocks.
 fn groups(pieces: &Pieces, first: usize, choice: &Choice) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (index, length) in pieces.lengths().into_iter().enumerate() {
@@ -69,7 +69,7 @@ fn groups(pieces: &Pieces, first: usize, choice: &Choice) -> Vec<Group> {
     groups
 }
 
-/// The whole blocks of `[B, H, T, P]` as rows `[B H (T / b), b P]`; none if there is no whole block.
+/// The whole blocks of `[B, H, T, P]` as rows `[B H (T / b), b P]`; `None` if there is no whole block.
 fn table(x: &Tensor, block: usize) -> Result<Option<Tensor>, ModelError> {
     let (rows, length, width) = (x.dims()[0] * x.dims()[1], x.dims()[2], x.dims()[3]);
     let whole = length / block;
@@ -79,7 +79,7 @@ fn table(x: &Tensor, block: usize) -> Result<Option<Tensor>, ModelError> {
     Ok(Some(x.slice(2, 0, whole * block)?.reshape([rows * whole, block * width])?))
 }
 
-/// All keys and values, and which of them are wanted.
+/// All keys and values, and the selected blocks.
 struct Blocks<'a> {
     block: usize,
     keys: (&'a Tensor, Option<Tensor>),
@@ -89,13 +89,13 @@ struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// The keys that a group sees, `[B H count, 1, ., P]`.
+    /// The keys for a group, `[B H count, 1, ., P]`.
     fn keys(&self, group: &Group) -> Result<Tensor, ModelError> {
         let past = self.gathered(&self.keys, group)?;
         self.with_open(past, self.keys.0, group)
     }
 
-    /// The values, scaled by their gates if there are any.
+    /// The values, scaled by their gates if given.
     fn values(&self, group: &Group) -> Result<Tensor, ModelError> {
         let mut past = self.gathered(&self.values, group)?;
         if let (Some(gates), Some(values)) = (self.gates, &past)
@@ -106,7 +106,7 @@ impl Blocks<'_> {
         self.with_open(past, self.values.0, group)
     }
 
-    /// The whole blocks that a group sees, `[B H count, blocks, b, P]`: the past ones and, if it has ended, its own.
+    /// The whole blocks for a group, `[B H count, blocks, b, P]`: past blocks and, if it has ended, its own.
     fn gathered(&self, from: &(&Tensor, Option<Tensor>), group: &Group) -> Result<Option<Tensor>, ModelError> {
         let per_block = self.choice.count(group.block) + usize::from(group.ended);
         let Some(table) = from.1.as_ref().filter(|_| per_block > 0) else { return Ok(None) };
@@ -123,7 +123,7 @@ impl Blocks<'_> {
         Ok(Some(gathered.reshape([rows, per_block, self.block, from.0.dims()[3]])?))
     }
 
-    /// Past values times their factors; a block's own values stay as they are.
+    /// Past values times their factors; the values of the block itself are not changed.
     fn gated(&self, gates: &Scores, values: &Tensor, group: &Group) -> Result<Tensor, ModelError> {
         let past = self.choice.count(group.block);
         let mut ids = Vec::with_capacity(self.choice.rows * group.count * past);
@@ -143,7 +143,7 @@ impl Blocks<'_> {
         Ok(values.mul(&factors)?)
     }
 
-    /// Puts the tokens of a block that has not ended, the last of `all`, behind the gathered blocks.
+    /// Appends the tokens of an incomplete block, the last of `all`, to the gathered blocks.
     fn with_open(&self, gathered: Option<Tensor>, all: &Tensor, group: &Group) -> Result<Tensor, ModelError> {
         let (rows, width) = (self.choice.rows * group.count, all.dims()[3]);
         let gathered = match gathered {

@@ -1,4 +1,4 @@
-//! Which blocks are kept: [`Choice`].
+//! The kept blocks: [`Choice`].
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::summary::Scores;
 use crate::config::{SparsityConfig, SparsityKind};
 use crate::error::ModelError;
 
-/// The past blocks that each query block keeps beside itself, for each row: a head of a sequence.
+/// The past blocks that each query block keeps in addition to itself, for each row: a head of a sequence.
 pub(super) struct Choice {
     /// The query blocks.
     pub blocks: Range<usize>,
@@ -18,12 +18,12 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// What query block `block` of `row` keeps beside itself.
+    /// The past blocks of query block `block` in `row`.
     pub fn past(&self, row: usize, block: usize) -> &[usize] {
         &self.past[row * self.blocks.len() + block - self.blocks.start]
     }
 
-    /// How many blocks query block `block` keeps beside itself, in every row.
+    /// The number of past blocks of query block `block`, the same in every row.
     pub fn count(&self, block: usize) -> usize {
         self.past.get(block - self.blocks.start).map_or(0, Vec::len)
     }
@@ -51,7 +51,7 @@ impl Sparse {
     }
 }
 
-/// The past blocks that query block `block` keeps, ascending; `scores` of each of them, for the kinds that have scores.
+/// The past blocks that query block `block` keeps, ascending; `scores` are theirs, for kinds with scores.
 fn keep(config: &SparsityConfig, block: usize, scores: &[f64]) -> Vec<usize> {
     if config.kind == SparsityKind::Block {
         let near = block.saturating_sub(config.local);

@@ -1,4 +1,4 @@
-//! Sparse causal attention: each block of queries looks at a few blocks of keys, and no other is computed.
+//! Sparse causal attention: each block of queries attends to a few blocks of keys, and only these are computed.
 //!
 //! ```text
 //! blocks of b tokens, at multiples of b; query block i, key blocks j <= i; i itself is always kept, so no row is empty
@@ -9,23 +9,23 @@
 //!            both keep the ceil(density (i + 1)) - 1 blocks j < i of the highest score; ties go to the lower index
 //!
 //! result     softmax over the keys of the kept blocks, causal within block i
-//!            learned: the values of a kept block j < i count 2 sigmoid(s_ij) times
+//!            learned: the values of a kept block j < i are multiplied by 2 sigmoid(s_ij)
 //! ```
 //!
-//! Which blocks are kept must not depend on the future. The mean query of block i itself holds tokens that come after
-//! some of its queries, so that of the block before stands for it: everything that decides over block i was read before
-//! it begins. For the same reason a sequence in pieces keeps what the whole keeps.
+//! The kept blocks must not depend on the future. The mean query of block i itself includes tokens after some of its
+//! queries, so the mean of the previous block is used: everything that determines the blocks for block i was processed
+//! before it starts. For the same reason, a sequence in pieces keeps the same blocks as the whole.
 //!
-//! A choice has no gradient. `threshold` has nothing to learn beyond queries and keys; under `learned` the scores get
-//! theirs through the factor on the values, which is 1 at a score of 0, 2 at most, and 0 at least.
+//! A choice has no gradient. `threshold` learns only queries and keys; with `learned` the scores get a gradient through
+//! the factor of the values, which is 1 for a score of 0 and between 0 and 2 otherwise.
 //!
-//! Query blocks that keep equally many blocks are computed together: their keys and values are gathered, and dense
-//! causal attention (online softmax) does the rest. As block i comes last among its kept ones, "causal from the end" is
-//! just right.
+//! Query blocks that keep equally many blocks are computed together: their keys and values are gathered, followed by
+//! dense causal attention (online softmax). Since block i is the last of its kept blocks, "causal from the end" is
+//! correct.
 //!
-//! Beyond keys and values, the carry of the two kinds with scores holds `means` `[B, T / b, D]`, the means of what is
-//! scored as keys, of each block that has ended, and `recent` `[B, ., 2D]`, what is scored as queries and as keys of the
-//! tokens since the beginning of the last block that has ended.
+//! In addition to keys and values, the carry of the two kinds with scores contains `means` `[B, T / b, D]`, the mean
+//! scoring keys of each complete block, and `recent` `[B, ., 2D]`, the scoring queries and keys of the tokens since the
+//! start of the last complete block.
 
 mod attend;
 mod choice;
@@ -41,19 +41,19 @@ use crate::parameters::Scope;
 use crate::precision::Precision;
 use summary::Scores;
 
-/// What a layer of sparse attention needs beyond a dense one.
+/// The additional parameters of sparse attention.
 #[derive(Clone)]
 pub struct Sparse {
-    /// Its place in the tree of names, and so in the carry.
+    /// Its path in the tree of names, which prefixes its names in the carry.
     pub path: String,
-    /// Which blocks are kept.
+    /// The kept blocks.
     pub config: SparsityConfig,
-    /// U and V; `kind: learned` only.
+    /// U and V; only for `kind: learned`.
     pub select: Option<(Linear, Linear)>,
 }
 
 impl Sparse {
-    /// Registers `select.query` and `select.key` below `scope`, which has the path `path`, if the kind learns.
+    /// Registers `select.query` and `select.key` below `scope`, which has the path `path`, for `kind: learned`.
     ///
     /// # Errors
     /// See [`Scope::linear`].
@@ -68,8 +68,8 @@ impl Sparse {
         Ok(Sparse { path, config, select })
     }
 
-    /// What the queries `q` `[B, H, T, P]` see among all keys `k` and values `v` `[B, H, T', P]`, of which the last T
-    /// belong to the same tokens as the queries. `x` `[B, T, D]` is what those were made from.
+    /// The results for the queries `q` `[B, H, T, P]` with all keys `k` and values `v` `[B, H, T', P]`, of which the
+    /// last T belong to the same tokens as the queries. `x` `[B, T, D]` is their common input.
     ///
     /// # Errors
     /// If the carry does not fit, or a device fails.

@@ -1,4 +1,4 @@
-//! The scores of blocks: means over blocks that have ended, kept in the carry so that pieces score as the whole does.
+//! The scores of blocks: means over complete blocks, stored in the carry so that pieces have the same scores as the whole.
 
 use assay_tensor::Tensor;
 
@@ -7,38 +7,38 @@ use crate::carry::{Carry, State};
 use crate::error::ModelError;
 use crate::heads::{apart, together};
 
-/// s_ij for query blocks from `first` on and all key blocks that have ended.
+/// s_ij for query blocks from `first` on and all complete key blocks.
 pub(super) struct Scores {
     /// `[B, H, I, J]`
     pub values: Tensor,
-    /// The first query block with a row; at least 1, as block 0 has no past.
+    /// The first query block with a row; at least 1, since block 0 has no past.
     pub first: usize,
 }
 
 impl Scores {
-    /// Where the score of query block `block` with key block `key` stands among all, for the head `row` of all B H.
+    /// The index of the score of query block `block` with key block `key`, for the head `row` of all B H.
     pub fn place(&self, row: usize, block: usize, key: usize) -> usize {
         let (blocks, keys) = (self.values.dims()[2], self.values.dims()[3]);
         (row * blocks + block - self.first) * keys + key
     }
 }
 
-/// Which blocks the means and the tokens of a call cover.
+/// The blocks that the means and the tokens of a call cover.
 struct Span {
     /// b.
     block: usize,
     /// The first block among `recent`.
     start: usize,
-    /// The block of the first new token: how many had ended before.
+    /// The block of the first new token: the number of blocks that were complete before.
     first: usize,
-    /// How many blocks have ended after the call.
+    /// The number of blocks that are complete after the call.
     ended: usize,
-    /// How many tokens have been read after the call.
+    /// The number of tokens processed after the call.
     end: usize,
 }
 
 impl Sparse {
-    /// The scores that decide over the blocks of the new tokens; none if all of those lie in block 0.
+    /// The scores that determine the blocks for the new tokens; `None` if all of these are in block 0.
     pub(super) fn scores(
         &self,
         x: &Tensor,
@@ -49,7 +49,7 @@ impl Sparse {
         let (heads, length, width) = (q.dims()[1], q.dims()[2], q.dims()[3]);
         let fresh = match &self.select {
             Some(_) => Tensor::concat(&[x, x], 2)?,
-            // What only decides is off the tape.
+            // Scores that only select blocks are off the tape.
             None => {
                 let (q, k) = (q.detach(), k.detach().slice(2, carry.position, length)?);
                 Tensor::concat(&[&together(&q)?, &together(&k)?], 2)?
@@ -65,7 +65,7 @@ impl Sparse {
         if rows == 0 {
             return Ok(None);
         }
-        // The mean of the block before stands for a query block.
+        // The mean of the previous block represents a query block.
         let queries = queries.slice(1, row - 1 - span.start, rows)?;
         let (queries, keys) = match &self.select {
             Some((query, key)) => (query.forward(&queries)?, key.forward(&keys)?),
@@ -76,8 +76,8 @@ impl Sparse {
         Ok(Some(Scores { values, first: row }))
     }
 
-    /// From `fresh` `[B, T, 2D]`, what is scored as queries beside what is scored as keys: the means of the queries of
-    /// the blocks from `span.start` on `[B, ., D]`, and of the keys of all blocks `[B, span.ended, D]`; none of no block.
+    /// From `fresh` `[B, T, 2D]`, the scoring queries and keys: the mean queries of the blocks from `span.start` on `[B,
+    /// ., D]`, and the mean keys of all blocks `[B, span.ended, D]`; `None` without blocks.
     fn means(
         &self,
         fresh: &Tensor,

@@ -15,20 +15,20 @@ use crate::stack::Layer;
 /// One block: mix over time, then over channels.
 #[derive(Clone)]
 pub struct Block {
-    /// Where it normalises.
+    /// The place of the norms.
     pub place: NormPlace,
-    /// Of the cells' branch.
+    /// The norm of the cells' branch.
     pub norm1: LayerNorm,
-    /// Side by side; their outputs are averaged.
+    /// Parallel cells; their outputs are averaged.
     pub cells: Vec<Cell>,
-    /// All the cells as one recurrence: what is run.
+    /// All cells as one recurrence, which is used for computations.
     pub mixer: Mixer,
-    /// Of the feed-forward branch.
+    /// The norm of the feed-forward branch.
     pub norm2: LayerNorm,
     /// The feed-forward network.
     pub ffn: FeedForward,
     prefix: String,
-    /// Of the two branches.
+    /// The dropout of the two branches.
     dropout: [Dropout; 2],
 }
 
@@ -56,8 +56,8 @@ impl Layer for Block {
 }
 
 impl Block {
-    /// Registers everything below `scope`, which stands at `path`. `drop_chunk` is the length of a chunk in the steps
-    /// that this block sees, by which dropout counts.
+    /// Registers everything below `scope`, which has the path `path`. `drop_chunk` is the length of a chunk in steps of
+    /// this block, used by dropout.
     pub(super) fn build(
         scope: &mut Scope,
         path: &str,
@@ -65,7 +65,7 @@ impl Block {
         drop_chunk: usize,
     ) -> Result<Self, ModelError> {
         let dim = config.dim;
-        // Two branches a layer write to the residual stream; scaled so, its variance does not grow with depth.
+        // Two branches per layer write to the residual stream; with this scale, its variance does not grow with depth.
         let gain = 1.0 / (2.0 * config.layers as f64).sqrt();
         let norm1 = LayerNorm::build(&mut scope.child("norm1"), dim)?;
         let cells = (0..config.cells)

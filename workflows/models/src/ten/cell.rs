@@ -8,35 +8,35 @@ use crate::layers::Linear;
 use crate::parameters::{Init, Role, Scope, constant};
 use crate::precision::Precision;
 
-/// Magnitudes of `init: ring` are uniform in area between these.
+/// The range of magnitudes of `init: ring`, uniform in area.
 const RING: (f64, f64) = (0.9, 0.999);
-/// Magnitudes of `init: seed` stay between these.
+/// The range of magnitudes of `init: seed`.
 const SEED_MAGNITUDE: (f64, f64) = (0.1, 0.99);
 
 /// A diagonal complex recurrence between two projections.
 #[derive(Clone)]
 pub struct Cell {
-    /// |a|, or where it begins if the cell is selective.
+    /// |a|, or its initial value if the cell is selective.
     pub magnitude: Magnitude,
     /// The phase w of a, `[K]`, in radians.
     pub phase: Tensor,
-    /// ln gamma, `[K]`; `init: ring` only.
+    /// ln gamma, `[K]`; only for `init: ring`.
     pub log_gamma: Option<Tensor>,
     /// W_in: D to K, or to 2K, all real parts first.
     pub input: Linear,
-    /// W_sel: D to 2K, all u first; `selective` only.
+    /// W_sel: D to 2K, all u first; only for `selective`.
     pub select: Option<Linear>,
-    /// R; with resonance only.
+    /// R; only with resonance.
     pub coupling: Option<Coupling>,
     /// W_out: K or 2K to D.
     pub output: Linear,
     /// d, `[D]`.
     pub skip: Option<Tensor>,
-    /// What the matrices that are made of these are rounded to.
+    /// The precision of the matrices computed from these.
     pub precision: Precision,
 }
 
-/// How the magnitude m of the eigenvalues is written down, so that it stays within the unit circle.
+/// The parametrisation of the magnitude m of the eigenvalues, which keeps it within the unit circle.
 #[derive(Clone)]
 pub enum Magnitude {
     /// m = exp(-exp(nu)).
@@ -69,7 +69,7 @@ impl Magnitude {
         })
     }
 
-    /// ln m in f64, `[K]`, accurate near m = 1 too.
+    /// ln m in f64, `[K]`, also accurate near m = 1.
     ///
     /// # Errors
     /// If the device fails.
@@ -90,7 +90,7 @@ impl Magnitude {
 /// Resonance: R = I + eps M / ||M||_F.
 #[derive(Clone)]
 pub struct Coupling {
-    /// Where R acts; never `off`.
+    /// Where R is applied; never `off`.
     pub place: Resonance,
     /// eps.
     pub strength: f64,
@@ -98,7 +98,7 @@ pub struct Coupling {
     pub matrix: Tensor,
 }
 
-/// Added to ||M||^2, so that a matrix of zeros gives R = I and no NaN.
+/// Added to ||M||^2, so that a zero matrix gives R = I instead of NaN.
 const LEAST_NORM: f64 = 1e-24;
 
 impl Coupling {
@@ -128,7 +128,7 @@ impl Cell {
         Ok((magnitude.mul(&self.phase.cos()?)?, magnitude.mul(&self.phase.sin()?)?))
     }
 
-    /// gamma, `[K]`, where it is not 1.
+    /// gamma, `[K]`, if it is not 1.
     ///
     /// # Errors
     /// If the device fails.
@@ -136,7 +136,7 @@ impl Cell {
         Ok(self.log_gamma.as_ref().map(Tensor::exp).transpose()?)
     }
 
-    /// R, if it acts at `place`.
+    /// R, if it is applied at `place`.
     ///
     /// # Errors
     /// If the device fails.

@@ -19,33 +19,33 @@ use crate::quantized::readout;
 pub struct Mixer {
     /// gamma W_in: D to N, or to 2N, all real parts first.
     pub input: Joined,
-    /// How the states follow one another.
+    /// The transition of the states.
     pub recurrence: Recurrence,
-    /// W_out over the number of cells: N or 2N to D.
+    /// W_out divided by the number of cells: N or 2N to D.
     pub output: Joined,
     /// The mean of the skip factors, `[D]`.
     pub skip: Option<Tensor>,
-    /// What the readout sees.
+    /// The parts that the readout uses.
     pub readout: Field,
     /// Whether beta is complex.
     pub input_field: Field,
-    /// R of each cell, `[cells, K, K]`, where it could not be folded into an int8 `output`.
+    /// R of each cell, `[cells, K, K]`, if it could not be folded into an int8 `output`.
     turn: Option<Tensor>,
-    /// R of each cell, `[cells, K, K]`, with which the states are turned where a chunk begins; `chunk_carry` only.
+    /// R of each cell, `[cells, K, K]`, applied to the states at the start of a chunk; only for `chunk_carry`.
     pub boundary: Option<Tensor>,
-    /// Of the real and the imaginary parts of the states in the carry.
+    /// The names of the real and the imaginary parts of the states in the carry.
     names: [Arc<str>; 2],
     states: usize,
     chunk: usize,
     truncate: bool,
 }
 
-/// A projection of all cells: their matrices put together as one, or one a cell where their scales keep them apart.
+/// A projection of all cells: their matrices joined as one, or one per cell if their scales prevent this.
 #[derive(Clone)]
 pub struct Joined(pub Vec<Linear>);
 
 impl Mixer {
-    /// Puts the cells together; they remember under `name`.
+    /// Joins the cells; their state has the name `name` in the carry.
     pub(super) fn new(name: String, cells: &[Cell], config: &TenConfig) -> Result<Self, ModelError> {
         let share = 1.0 / cells.len() as f64;
         let (output, turn) = join_outputs(cells, share)?;
@@ -70,7 +70,7 @@ impl Mixer {
         })
     }
 
-    /// `base`, if there is one, plus the mean of the cells, `[B, T, D]` to the same shape.
+    /// `base`, if given, plus the mean of the cells, `[B, T, D]` to the same shape.
     ///
     /// # Errors
     /// If the carry belongs to another model or batch size.
@@ -96,7 +96,7 @@ impl Mixer {
         }
     }
 
-    /// `base`, if there is one, plus `self(norm x)`.
+    /// `base`, if given, plus `self(norm x)`.
     ///
     /// # Errors
     /// As [`Mixer::forward`].
@@ -108,7 +108,7 @@ impl Mixer {
         carry: &Carry,
         next_state: &mut State,
     ) -> Result<Tensor, ModelError> {
-        // Nothing but these layers sees the norm, and each takes it itself.
+        // Only these layers use the norm, and each computes it itself.
         if let ([input], Recurrence::Diagonal { .. }, None, Some(before)) =
             (self.input.0.as_slice(), &self.recurrence, &self.turn, norm.int8())
             && input.int8().is_some()
@@ -125,7 +125,7 @@ impl Mixer {
         self.forward(base, &norm.forward(x)?, carry, next_state)
     }
 
-    /// How many parts beta has.
+    /// The number of parts of beta.
     fn fields(&self) -> usize {
         if self.input_field == Field::Complex { 2 } else { 1 }
     }
@@ -164,7 +164,7 @@ impl Mixer {
         Ok((re, im))
     }
 
-    /// `base`, if there is one, plus what the output reads of the states.
+    /// `base`, if given, plus the output for the states.
     fn read(&self, base: Option<&Tensor>, mut re: Tensor, mut im: Tensor) -> Result<Tensor, ModelError> {
         let complex = self.readout == Field::Complex;
         if let Some(turn) = &self.turn {
@@ -191,8 +191,8 @@ impl Mixer {
 }
 
 impl Joined {
-    /// Joins matrices that give `[parts, K]` each, so that the joined one gives `[parts, cells, K]`. `matrix` gives a
-    /// cell's as `[parts, K, D]` where it is floating point, `linear` its layer where it is int8.
+    /// Joins matrices with `[parts, K]` outputs each, so that the joined one has `[parts, cells, K]`. `matrix` returns
+    /// a cell's matrix as `[parts, K, D]` if it is floating point, `linear` its layer if it is int8.
     fn rows(
         cells: &[Cell],
         linear: impl Fn(&Cell) -> Result<Linear, ModelError>,
@@ -214,7 +214,7 @@ impl Joined {
         }
     }
 
-    /// What comes out for `x` `[B, T, D]`, cut into `count` parts `[B, T, N]`.
+    /// The result for `x` `[B, T, D]`, split into `count` parts `[B, T, N]`.
     pub(super) fn split_parts(&self, x: &Tensor, count: usize) -> Result<Vec<Tensor>, ModelError> {
         match self.0.as_slice() {
             [linear] => split_parts(linear.forward(x)?, count),
@@ -276,7 +276,7 @@ fn by_state(cell: &Cell, linear: &Linear) -> Result<Option<Tensor>, ModelError> 
     Ok(Some(weight.reshape([weight.dims()[0] / states, states, weight.dims()[1]])?))
 }
 
-/// W_out of all cells times `share`, with the readout's resonance in it; and R itself where the matrices are int8.
+/// W_out of all cells times `share`, including the readout's resonance; and R itself if the matrices are int8.
 fn join_outputs(cells: &[Cell], share: f64) -> Result<(Joined, Option<Tensor>), ModelError> {
     let matrix = |cell: &Cell| -> Result<Option<Tensor>, ModelError> {
         let Weight::Dense(weight) = &cell.output.weight else { return Ok(None) };
@@ -304,8 +304,8 @@ fn join_outputs(cells: &[Cell], share: f64) -> Result<(Joined, Option<Tensor>), 
     Ok((Joined(vec![round_dense(joined, cells)?]), None))
 }
 
-/// int8 matrices `[parts K, D]` as one `[parts cells K, D]`: each row keeps its scale, so that the results stay what they are.
-/// None where one is not int8, or has a bias.
+/// int8 matrices `[parts K, D]` as one `[parts cells K, D]`: each row keeps its scale, so the results do not change. `None` if
+/// one is not int8, or has a bias.
 fn join_int8(linears: &[Linear], states: usize) -> Result<Option<Linear>, ModelError> {
     let (mut matrices, mut scales, mut precision) = (Vec::new(), Vec::new(), Precision::default());
     for linear in linears {
@@ -321,12 +321,12 @@ fn join_int8(linears: &[Linear], states: usize) -> Result<Option<Linear>, ModelE
     Ok(Some(Linear::new(weight, precision)?))
 }
 
-/// A matrix that was made from those of the cells, which are exact: it is rounded here, and once.
+/// A matrix computed from those of the cells, which are exact: it is rounded here, once.
 fn round_dense(weight: Tensor, cells: &[Cell]) -> Result<Linear, ModelError> {
     Linear::new(Weight::Dense(weight), cells.first().map_or_else(Precision::default, |cell| cell.precision))
 }
 
-/// The tensors one after the other; a single one as it is.
+/// Concatenates tensors; a single tensor is returned unchanged.
 pub(super) fn concat(tensors: &[Tensor], axis: usize) -> Result<Tensor, ModelError> {
     match tensors {
         [one] => Ok(one.clone()),

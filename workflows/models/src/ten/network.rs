@@ -1,4 +1,4 @@
-//! The network below the head: embedding, positions, blocks, and the last norm.
+//! The network below the head: embedding, positions, blocks, and the final norm.
 
 use assay_tensor::Tensor;
 
@@ -19,20 +19,20 @@ use crate::stack::stack;
 pub struct Ten {
     /// A vector for each token.
     pub embedding: Embedding,
-    /// What is added to it for its position.
+    /// The position encoding that is added to it.
     pub positions: Positions,
     /// The blocks, first to last.
     pub blocks: Vec<Level>,
-    /// The last norm; `norm: pre` only.
+    /// The final norm; only for `norm: pre`.
     pub norm: Option<LayerNorm>,
     dropout: Dropout,
     checkpoint: Checkpoint,
     precision: Precision,
-    /// The length of the pieces between which memory is cut off the tape here; none where the blocks do it.
+    /// The length of the pieces between which the state is detached from the tape here; `None` if the blocks do it.
     cut: Option<usize>,
 }
 
-/// What is added to an embedding for its position.
+/// The position encoding of an embedding.
 #[derive(Clone)]
 pub enum Positions {
     /// Nothing.
@@ -83,7 +83,7 @@ impl Ten {
         Ok((x, Carry { position: carry.position + length, state: next_state }))
     }
 
-    /// Registers every parameter below `scope`. The embedding deviates by `embedding_deviation`.
+    /// Registers every parameter below `scope`. `embedding_deviation` is the deviation of the initial embedding.
     ///
     /// # Errors
     /// See [`Scope::linear`].

@@ -1,4 +1,4 @@
-//! How the states of a block's cells follow one another: [`Recurrence`].
+//! The transition of the states of a block's cells: [`Recurrence`].
 
 use assay_tensor::{ScanArgs, Tensor, diagonal_scan};
 
@@ -8,10 +8,10 @@ use crate::config::Resonance;
 use crate::error::ModelError;
 use crate::pieces::Pieces;
 
-/// How far a selective cell moves its eigenvalues: the factor of tanh(u) and tanh(v).
+/// The range in which a selective cell changes its eigenvalues: the factor of tanh(u) and tanh(v).
 pub const SELECTION: f64 = 0.1;
 
-/// How the N = cells * K states of a block follow one another. Complex values are pairs of tensors.
+/// The transition of the N = cells * K states of a block. Complex values are pairs of tensors.
 #[derive(Clone)]
 pub enum Recurrence {
     /// c_t = a c_{t-1} + beta_t.
@@ -19,7 +19,7 @@ pub enum Recurrence {
         /// Re a and Im a, `[N]` each.
         decay: Pair,
     },
-    /// The same with a that each token chooses.
+    /// The same with an a that depends on the token.
     Selective {
         /// W_sel: D to 2N, all u first.
         select: Joined,
@@ -38,15 +38,15 @@ pub enum Recurrence {
 /// A real and an imaginary part.
 pub type Pair = (Tensor, Tensor);
 
-/// What a recurrence starts from.
+/// The inputs of a recurrence.
 pub(super) struct States<'a> {
-    /// What the block sees, `[B, T, D]`.
+    /// The input of the block, `[B, T, D]`.
     pub x: &'a Tensor,
-    /// `[B, T, N]`; the imaginary part of a complex input only.
+    /// `[B, T, N]`; the imaginary part only for a complex input.
     pub beta: (Tensor, Option<Tensor>),
     /// `[B, N]`
     pub carry: Pair,
-    /// Of the first step.
+    /// The position of the first step.
     pub position: usize,
     /// C.
     pub chunk: usize,
@@ -70,7 +70,7 @@ impl Recurrence {
         Ok(Recurrence::Diagonal { decay: (concat(&re, 0)?, concat(&im, 0)?) })
     }
 
-    /// All states, `[B, T, N]` twice. `boundary` is what turns the states where a chunk begins, `[cells, K, K]`.
+    /// All states, `[B, T, N]` twice. `boundary` is applied to the states at the start of a chunk, `[cells, K, K]`.
     pub(super) fn run(&self, states: States<'_>, boundary: Option<&Tensor>) -> Result<Pair, ModelError> {
         let decay = match self {
             Recurrence::Coupled { transition } => return states.multiply_steps(transition),
@@ -78,7 +78,7 @@ impl Recurrence {
             Recurrence::Selective { select, alpha, phase } => select_decay(select, alpha, phase, states.x)?,
         };
         match boundary {
-            // The scan counts segments from its first step, which may stand inside a chunk.
+            // The scan counts segments from its first step, which may be inside a chunk.
             None if states.truncate && states.begins_inside() => states.scan_chunks(&decay, None),
             None => {
                 let segment = states.truncate.then_some(states.chunk);
@@ -115,14 +115,14 @@ fn run_scan(
 }
 
 impl States<'_> {
-    /// Whether the first step does not begin a chunk, and some other one does.
+    /// Whether the first step is not the start of a chunk, but a later one is.
     fn begins_inside(&self) -> bool {
         let inside = self.position % self.chunk;
         inside > 0 && inside + self.x.dims()[1] > self.chunk
     }
 
-    /// Chunk by chunk, with the states turned by `boundary`, if there is one, where a chunk begins, except at the very
-    /// beginning.
+    /// Chunk by chunk; `boundary`, if given, is applied to the states at the start of each chunk except the start of
+    /// the sequence.
     fn scan_chunks(&self, decay: &Pair, boundary: Option<&Tensor>) -> Result<Pair, ModelError> {
         let lengths = Pieces::new(self.position, self.x.dims()[1], self.chunk).lengths();
         let (input_re, input_im) = (self.beta.0.split(1, &lengths)?, self.beta.1.as_ref());
@@ -199,7 +199,7 @@ fn build_transition(cells: &[Cell], r: &Tensor) -> Result<Tensor, ModelError> {
     Ok(Tensor::concat(&[&above, &below], 1)?)
 }
 
-/// R of each cell, `[cells, K, K]`, if it acts at `place`.
+/// R of each cell, `[cells, K, K]`, if it is applied at `place`.
 pub(super) fn stacked(cells: &[Cell], place: Resonance) -> Result<Option<Tensor>, ModelError> {
     let mut all = Vec::with_capacity(cells.len());
     for cell in cells {

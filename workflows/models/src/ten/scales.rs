@@ -1,9 +1,9 @@
 //! A layer of a TEN: one block, or several at different scales of time ([`Scales`], "HTEN").
 //!
-//! At scale s the block sees one vector for every s tokens: the mean of a window that is over. What it makes of a window
-//! is repeated from the window's last token on, until the next window is over. So a token sees its past alone, and the
-//! tokens before the end of the first window see nothing of this scale. (The published form pools windows that are not
-//! over yet, which looks ahead by up to s - 1 tokens.)
+//! At scale s the block processes one vector for every s tokens: the mean of a complete window. Its output for a window
+//! is repeated from the window's last token on, until the next window is complete. So a token only depends on its past,
+//! and tokens before the end of the first window receive nothing from this scale. (The published form pools incomplete
+//! windows, which looks ahead by up to s - 1 tokens.)
 
 use assay_tensor::Tensor;
 
@@ -20,9 +20,9 @@ use crate::stack::Layer;
 /// One layer of a TEN.
 #[derive(Clone)]
 pub enum Level {
-    /// One block that sees every token.
+    /// One block that processes every token.
     One(Box<Block>),
-    /// Several blocks, each at a scale of its own.
+    /// Several blocks, each at a separate scale.
     Many(Scales),
 }
 
@@ -59,7 +59,7 @@ impl Level {
         let mut blocks = Vec::new();
         for &scale in &config.scales {
             let path = format!("{path}.scale.{scale}");
-            // Where a chunk is no whole number of windows, every window has a mask of its own.
+            // If a chunk is not a whole number of windows, every window has a separate mask.
             let drop_chunk = if config.chunk.is_multiple_of(scale) { config.chunk / scale } else { 1 };
             blocks.push((scale, Block::build(&mut scope.child(&path), &path, config, drop_chunk)?));
         }
@@ -72,9 +72,9 @@ impl Level {
 /// Blocks at different scales of time; their outputs are added with learned weights.
 #[derive(Clone)]
 pub struct Scales {
-    /// Each with its scale, the number of tokens in a window.
+    /// The blocks with their scales, the numbers of tokens in a window.
     pub blocks: Vec<(usize, Block)>,
-    /// Their softmax are the weights, `[scales]`.
+    /// The softmax of these are the weights, `[scales]`.
     pub weights: Tensor,
     prefix: String,
 }
@@ -91,7 +91,7 @@ impl Scales {
     }
 }
 
-/// What `block` makes of the windows of `scale` tokens, for each token of `x` `[B, T, D]` what it knows of it.
+/// The output of `block` for the windows of `scale` tokens, repeated for each token of `x` `[B, T, D]`.
 fn at_scale(
     scale: usize,
     block: &Block,
@@ -118,7 +118,7 @@ fn at_scale(
         let made = block.forward(&sums.scale(1.0 / scale as f64)?, &inner, next_state, mode)?;
         known = Tensor::concat(&[&known, &made], 1)?;
     } else {
-        // The block has read nothing: it remembers what it did.
+        // The block has processed nothing: its state is unchanged.
         next_state.extend(inner.state.into_iter().filter(|(name, _)| **name != *pending && **name != *held));
     }
     let last = known.dims()[1] - 1;
@@ -126,8 +126,8 @@ fn at_scale(
     repeat_outputs(&known, scale, carry.position, x.dims()[1])
 }
 
-/// The sums of the windows of `x` `[B, T, D]` that end here, `[B, windows, D]` or none, and what the window that does not
-/// end here has so far, `[B, 1, D]`. The first one begins with what is `pending`.
+/// The sums of the windows of `x` `[B, T, D]` that end here, `[B, windows, D]` or `None`, and the sum of the incomplete
+/// window, `[B, 1, D]`. The first window includes `pending`.
 fn sum_windows(
     x: &Tensor,
     scale: usize,
@@ -155,8 +155,8 @@ fn sum_windows(
     Ok((if sums.is_empty() { None } else { Some(concat(&sums, 1)?) }, rest))
 }
 
-/// For each of `length` tokens from `position` on the row of `known` `[B, rows, D]` that holds for it: the first row until
-/// the next window ends, each other from the last token of its window on.
+/// For each of `length` tokens from `position` on, its row of `known` `[B, rows, D]`: the first row until the next window
+/// ends, each other row from the last token of its window on.
 fn repeat_outputs(known: &Tensor, scale: usize, position: usize, length: usize) -> Result<Tensor, ModelError> {
     let (batch, rows, dim) = (known.dims()[0], known.dims()[1], known.dims()[2]);
     let times = |row: usize, count: usize| known.slice(1, row, 1)?.broadcast_to([batch, count, dim]);

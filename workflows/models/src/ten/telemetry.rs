@@ -1,4 +1,4 @@
-//! What is worth watching inside a TEN: how long it remembers.
+//! Telemetry of a TEN: the length of its memory.
 
 use super::network::Ten;
 use crate::config::Resonance;
@@ -6,8 +6,8 @@ use crate::error::ModelError;
 use crate::telemetry::distribution;
 
 impl Ten {
-    /// The distribution of |a| and of half-lives ln(1/2) / ln |a| in tokens, over all eigenstates. Of a selective model
-    /// it is that of the eigenvalues from which the tokens move them; at scale s a step is s tokens.
+    /// The distribution of |a| and of half-lives ln(1/2) / ln |a| in tokens, over all eigenstates. For a selective
+    /// model these are the eigenvalues before the changes by tokens; at scale s a step is s tokens.
     ///
     /// # Errors
     /// If the device fails.
@@ -31,8 +31,8 @@ impl Ten {
         Ok(all)
     }
 
-    /// The largest spectral radius of a cell's transition R diag(a), with `resonance: recurrent` alone; NaN if a parameter is
-    /// not finite. Above 1, states grow with every step: then the recurrence is unstable, whatever |a| is.
+    /// The largest spectral radius of a cell's transition R diag(a), only for `resonance: recurrent`; NaN if a parameter is
+    /// not finite. Above 1, states grow with every step: the recurrence is then unstable, whatever |a| is.
     ///
     /// # Errors
     /// If the device fails.
@@ -51,15 +51,15 @@ impl Ten {
     }
 }
 
-/// The most and the fewest matrix-vector products of [`spectral_radius`].
+/// The maximum and minimum number of matrix-vector products of [`spectral_radius`].
 const MOST_STEPS: usize = 2200;
 const FEWEST_STEPS: usize = 60;
-/// The most multiplications of numbers, unless [`FEWEST_STEPS`] need more.
+/// The maximum number of multiplications, unless [`FEWEST_STEPS`] needs more.
 const LARGEST_EFFORT: usize = 200_000_000;
 
 /// The spectral radius of R diag(a), with R real `[K, K]` and a complex `[K]`: the mean growth of the norm of a vector that is
-/// multiplied with it again and again (power iteration). Several eigenvalues of equal magnitude make the norm oscillate, which
-/// the mean over many steps averages out: the relative error is about one over the number of steps. The first tenth of the steps is
+/// repeatedly multiplied with it (power iteration). Several eigenvalues of equal magnitude make the norm oscillate, which the mean
+/// over many steps averages out: the relative error is about one over the number of steps. The first tenth of the steps is
 /// discarded.
 fn spectral_radius(r: &[f64], re: &[f64], im: &[f64]) -> f64 {
     let states = re.len();
@@ -67,7 +67,7 @@ fn spectral_radius(r: &[f64], re: &[f64], im: &[f64]) -> f64 {
     let mut state: Vec<(f64, f64)> =
         (0..states).map(|k| (1.0 + (k as f64).sin(), (2.0 * k as f64 + 1.0).cos())).collect();
     let mut growth = 0.0;
-    // Large matrices get fewer steps, so that an evaluation does not wait for seconds.
+    // Fewer steps for large matrices, so that an evaluation is not delayed by seconds.
     let steps = (LARGEST_EFFORT / (states * states).max(1)).clamp(FEWEST_STEPS, MOST_STEPS);
     let discarded = steps / 10;
     for step in 0..steps {

@@ -1,10 +1,10 @@
-//! What every test over the grid of options needs: models, batches, distances.
+//! Helpers for all tests over the grid of options: models, batches, distances.
 
 use assay_models::{Batch, Model, ModelConfig, Objective, Task};
 use assay_tensor::{DType, Device};
 use serde_json::Value;
 
-/// The same config with other values, for those of the keys that its family has.
+/// The same config with other values, for the keys that its family has.
 pub fn with(config: &ModelConfig, changes: Value) -> ModelConfig {
     let mut value = serde_json::to_value(config).unwrap();
     for (key, change) in changes.as_object().unwrap() {
@@ -30,12 +30,12 @@ pub fn cpu(threads: usize) -> Device {
     assay_cpu::device(threads).unwrap()
 }
 
-/// A fresh model in f64 on the reference device.
+/// A new model in f64 on the reference device.
 pub fn exact(config: &ModelConfig, task: &Task) -> Model {
     Model::fresh(&assay_reference::device(), config, task, 7, DType::F64).unwrap()
 }
 
-/// Token ids without a pattern that a model could lean on.
+/// Token ids without a simple pattern.
 pub fn ids(count: usize) -> Vec<u32> {
     (0..count as u32).map(|i| (i * i * 7 + i * 3 + 1) % 11 % 5).collect()
 }

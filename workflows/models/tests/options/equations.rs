@@ -1,5 +1,5 @@
-//! The equations at the head of each family's file, evaluated by plain loops over named parameters: what the models
-//! compute is what they say that they compute.
+//! The equations at the top of each family's file, evaluated by plain loops over named parameters: the models must
+//! compute the same.
 
 use assay_models::{Carry, Model, SequenceModel, Weight};
 use assay_tensor::Tensor;
@@ -10,7 +10,7 @@ use crate::common::{classify, distance, exact, ids};
 /// Vectors over time.
 pub type Sequence = Vec<Vec<f64>>;
 
-/// A model's parameters, to be asked for by name.
+/// A model's parameters, accessed by name.
 pub struct Named<'a>(pub &'a Model);
 
 impl Named<'_> {
@@ -60,7 +60,7 @@ pub fn hidden(model: &Model, ids: &[u32]) -> Vec<f64> {
     hidden.to_f64_vec().unwrap()
 }
 
-/// One pre-norm block, named `path`, around a mixer over the whole sequence.
+/// One pre-norm block, named `path`, with a mixer over the whole sequence.
 pub fn block(named: &Named, path: &str, mut x: Sequence, mix: impl FnOnce(&Sequence) -> Sequence) -> Sequence {
     let normed = x.iter().map(|x| named.norm(&format!("{path}.norm1"), x)).collect();
     for (x, mixed) in x.iter_mut().zip(mix(&normed)) {
@@ -70,7 +70,7 @@ pub fn block(named: &Named, path: &str, mut x: Sequence, mix: impl FnOnce(&Seque
     x
 }
 
-/// The last norm.
+/// The final norm.
 pub fn finish(named: &Named, x: Sequence) -> Vec<f64> {
     x.iter().flat_map(|x| named.norm("norm", x)).collect()
 }
@@ -93,7 +93,7 @@ fn resonate(named: &Named, path: &str, strength: f64, c: &[Complex]) -> Vec<Comp
     (0..k).map(row).collect()
 }
 
-/// a_t of a cell for the input `x`, which only a selective one looks at.
+/// a_t of a cell for the input `x`, which only a selective cell uses.
 fn eigenvalues(named: &Named, path: &str, config: &Value, x: &[f64]) -> Vec<Complex> {
     let at = |name: &str| named.get(&format!("{path}.{name}"));
     let (sigmoid, phase) = (|x: f64| 1.0 / (1.0 + (-x).exp()), at("phase"));
@@ -181,7 +181,7 @@ fn a_ten_computes_its_equations() {
     }
 }
 
-/// At scale s: what the block makes of the windows that are over, held until the next one is.
+/// At scale s: the block's output for complete windows, held until the next one is complete.
 #[test]
 fn a_ten_with_scales_computes_its_equations() {
     let scales = [1, 2, 3, 5];
@@ -211,7 +211,7 @@ fn a_ten_with_scales_computes_its_equations() {
     assert!(distance(&hidden(&model, &ids), &finish(&named, y)) < 1e-10);
 }
 
-/// Causal attention with `heads` heads; with rope, pairs of channels are turned as complex numbers.
+/// Causal attention with `heads` heads; with rope, pairs of channels are rotated as complex numbers.
 fn attention(named: &Named, x: &Sequence, heads: usize, rope: bool) -> Sequence {
     let dim = x[0].len();
     let width = dim / heads;

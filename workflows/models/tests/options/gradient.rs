@@ -1,5 +1,5 @@
-//! Gradients: against central differences in f64, for every pair of options and every parameter; what truncation cuts;
-//! and that recomputing, pieces and threads change nothing.
+//! Gradients: compared with central differences in f64, for every pair of options and every parameter; the cuts of
+//! truncation; and independence of recomputation, pieces and threads.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use assay_models::{
 use assay_tensor::{DType, Gradients, Tensor};
 use serde_json::json;
 
-/// The model with each parameter a leaf of the tape.
+/// The model with each parameter as a leaf of the tape.
 pub fn tracked(model: &Model) -> Model {
     let parameters = model.parameters().map(|_, tensor| Ok(tensor.variable())).unwrap();
     model.with_parameters(&parameters).unwrap()
@@ -46,12 +46,12 @@ fn moved(model: &Model, name: &str, by: f64) -> Model {
     model.with_parameters(&model.parameters().map(shift).unwrap()).unwrap()
 }
 
-/// Both tasks with labels that fit.
+/// Both tasks with suitable labels.
 fn tasks() -> [(Task, &'static [u32]); 2] {
     [(classify(), &[2, 0]), (predict(), &[])]
 }
 
-/// Those of them that a config can learn: what is not causal has seen the next token.
+/// The tasks that a config supports: a model that is not causal already depends on the next token.
 fn fitting(config: &ModelConfig) -> impl Iterator<Item = (Task, &'static [u32])> {
     let causal = config.causal();
     tasks().into_iter().filter(move |(task, _)| causal || *task == classify())
@@ -67,7 +67,7 @@ fn every_gradient_agrees_with_central_differences() {
             let pass = model.learn(&batch, labels, &Training::default()).unwrap();
             assert_eq!(pass.loss, loss(&model, &batch, labels).item().unwrap());
             for (parameter, _) in model.parameters().iter() {
-                // Resonance at chunk boundaries has none where a slow scale does not reach one.
+                // Resonance at chunk boundaries has no gradient if a slow scale does not reach a boundary.
                 let gradient = pass.gradients.get(parameter).map_or_else(Vec::new, |g| g.to_f64_vec().unwrap());
                 let along: f64 = gradient.iter().zip(direction(gradient.len())).map(|(g, d)| g * d).sum();
                 let step = 1e-6;
@@ -80,7 +80,7 @@ fn every_gradient_agrees_with_central_differences() {
     }
 }
 
-/// How far a pass is from the gradients of a score, where the leaves are those of `model`.
+/// The distance of a pass from the gradients of a score, where the leaves are those of `model`.
 fn off(pass: &Pass, model: &Model, gradients: &Gradients) -> f64 {
     let mut off = 0.0_f64;
     for (parameter, value) in model.parameters().iter() {
@@ -93,7 +93,7 @@ fn off(pass: &Pass, model: &Model, gradients: &Gradients) -> f64 {
     off
 }
 
-/// All gradients of a pass, as bits where they shall be equal and as numbers where they shall be near.
+/// All gradients of a pass, as bits for equality and as numbers for distances.
 fn all(pass: &Pass) -> BTreeMap<&str, Vec<f64>> {
     pass.gradients.iter().map(|(name, gradient)| (name.as_str(), gradient.to_f64_vec().unwrap())).collect()
 }
@@ -167,7 +167,7 @@ fn dropout_follows_its_key_and_smoothing_its_share() {
     assert!(error.err().unwrap().to_string().contains("outside [0, 1]"));
 }
 
-/// A piece of a truncated pass has about two thousand tokens: here are three.
+/// A piece of a truncated pass has about two thousand tokens, so this test has three.
 #[test]
 fn pieces_of_a_truncated_pass_add_up_to_the_whole() {
     for (name, config) in few().into_iter().filter(|(_, config)| config.common().truncate) {
@@ -210,8 +210,8 @@ fn the_number_of_threads_changes_no_bit() {
     }
 }
 
-/// Gradients of the sum of all hidden vectors, weighted, by parameter. They are read in pieces, and the carry is detached at
-/// the places in `cuts`.
+/// Gradients of the weighted sum of all hidden vectors, by parameter. The tokens are processed in pieces, and the carry is
+/// detached at the positions in `cuts`.
 fn hidden_gradients(model: &Model, pieces: &[usize], cuts: &[usize]) -> Vec<Vec<f64>> {
     let model = tracked(model);
     let tokens = Tensor::from_u32(model.device(), ids(8), [1, 8]).unwrap();
@@ -236,10 +236,10 @@ fn hidden_gradients(model: &Model, pieces: &[usize], cuts: &[usize]) -> Vec<Vec<
 #[test]
 fn truncation_cuts_the_memory_at_chunk_boundaries_and_nothing_else() {
     for (name, config) in grid().into_iter().filter(|(_, config)| config.common().truncate) {
-        // To cut the memory inside one call is to detach the carry between calls.
+        // Cutting the memory inside one call equals detaching the carry between calls.
         let truncated = hidden_gradients(&exact(&config, &classify()), &[8], &[]);
         let detached = hidden_gradients(&exact(&config, &classify()), &[3, 3, 2], &[3, 6]);
-        // Pieces that begin inside of a chunk.
+        // Pieces that start inside a chunk.
         let inside = hidden_gradients(&exact(&config, &classify()), &[2, 6], &[]);
         let inside_detached = hidden_gradients(&exact(&config, &classify()), &[2, 1, 3, 2], &[3, 6]);
         let whole = exact(&with(&config, json!({"truncate": false})), &classify());

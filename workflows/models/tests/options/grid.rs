@@ -1,17 +1,17 @@
-//! The grid of all options: every family with its axes, and the combinations of them that the tests go through.
+//! The grid of all options: every family with its axes, and the combinations that the tests use.
 
 use assay_models::ModelConfig;
 use serde_json::{Value, json};
 
-/// A family: what all its configs have, and what they differ in.
+/// A family: the common part of all its configs, and their axes.
 pub struct Family {
     base: Value,
     axes: Vec<(&'static str, Vec<Value>)>,
 }
 
-/// Every family with all its options, tiny. A new family, or a new option, is a line here.
+/// Every family with all its options, tiny. A new family or option needs a line here.
 ///
-/// The chunk is 3, so that the sequences of the tests have whole chunks and a ragged one.
+/// The chunk is 3, so that the sequences of the tests have whole chunks and an incomplete one.
 fn families() -> Vec<Family> {
     vec![
         family(
@@ -86,14 +86,14 @@ fn family(base: Value, axes: &[(&'static str, Value)]) -> Family {
     Family { base, axes: axes.iter().map(list).collect() }
 }
 
-/// Configs in which every value of every option meets every value of every other option of its family, wherever the two
-/// can be together; each with a name for messages.
+/// Configs in which every value of every option is combined with every value of every other option of its family, if
+/// the two are compatible; each with a name for messages.
 pub fn grid() -> Vec<(String, ModelConfig)> {
     families().iter().flat_map(Family::pairs).map(|value| (value.to_string(), read(&value).unwrap())).collect()
 }
 
-/// What the grid has no place for, for tests that learn from whole sequences: PULSE with folded projections, which takes chunks
-/// of more tokens than there are slots, and transformers that are not causal.
+/// Configs outside of the grid, for tests that learn from whole sequences: PULSE with folded projections, which needs chunks of
+/// more tokens than slots, and transformers that are not causal.
 pub fn whole() -> Vec<(String, ModelConfig)> {
     let mut all = Vec::new();
     for change in [
@@ -124,7 +124,7 @@ fn some_of_what_is_read_whole_folds() {
     assert_eq!(whole().iter().filter(|config| folds(config)).count(), 3);
 }
 
-/// For each family its base, and the base with each single option: for tests that take long.
+/// For each family its base config, and the base with each single option: for slow tests.
 pub fn few() -> Vec<(String, ModelConfig)> {
     let singles = |family: &Family| {
         let base = family.base.clone();
@@ -142,7 +142,7 @@ pub fn base() -> ModelConfig {
     read(&families()[0].base).unwrap()
 }
 
-/// Whether the result depends on where the chunks of the config lie.
+/// Whether the result depends on the positions of the config's chunks.
 pub fn depends_on_chunk(config: &ModelConfig) -> bool {
     match config {
         ModelConfig::Ten(ten) => ten.resonance == assay_models::Resonance::ChunkCarry,
@@ -166,7 +166,7 @@ fn put(base: &Value, key: &str, value: &Value) -> Value {
 type Pair = ((usize, usize), (usize, usize));
 
 impl Family {
-    /// Greedily, the pairs that are still missing first, until none is.
+    /// Greedily, starting with missing pairs, until none is missing.
     fn pairs(&self) -> Vec<Value> {
         let (mut missing, mut configs) = (self.possible(), Vec::new());
         while let Some(&first) = missing.first() {
@@ -197,7 +197,7 @@ impl Family {
         pairs
     }
 
-    /// A value for every axis: those of `first`, then whatever adds the most of the missing pairs.
+    /// A value for every axis: those of `first`, then the values that add the most missing pairs.
     fn complete(&self, first: Pair, missing: &[Pair]) -> Vec<usize> {
         let mut chosen: Vec<Option<usize>> = vec![None; self.axes.len()];
         let mut config = self.base.clone();
@@ -218,7 +218,7 @@ impl Family {
                 missing.iter().filter(with).count()
             };
             let able = |value: &usize| read(&self.set(&config, axis, *value)).is_some();
-            // The last of the best, so that values that stand later in a list are not left out where nothing is gained.
+            // The last of the best, so that later values of a list are not neglected if nothing is gained.
             let best = (0..self.axes[axis].1.len()).filter(able).max_by_key(|value| gain(*value)).unwrap();
             chosen[axis] = Some(best);
             config = self.set(&config, axis, best);

@@ -1,4 +1,4 @@
-//! Attention with several heads by plain loops, for the oracles.
+//! Multi-head attention by plain loops, for the oracles.
 
 use crate::equations::Sequence;
 
@@ -8,7 +8,7 @@ pub fn head(qkv: &[f64], heads: usize, part: usize, head: usize) -> &[f64] {
     &qkv[part * dim + head * (dim / heads)..][..dim / heads]
 }
 
-/// Queries and keys turned by the position `t`: pairs of channels as complex numbers.
+/// Queries and keys rotated by the position `t`: pairs of channels as complex numbers.
 pub fn rotated(qkv: &[f64], heads: usize, t: usize) -> Vec<f64> {
     let dim = qkv.len() / 3;
     let width = dim / heads;
@@ -24,8 +24,8 @@ pub fn rotated(qkv: &[f64], heads: usize, t: usize) -> Vec<f64> {
     turned
 }
 
-/// Attention over vectors of queries, keys and values; `seen(head, t, s)` is the factor on the value of s where t sees
-/// s, and none where it does not.
+/// Attention over vectors of queries, keys and values; `seen(head, t, s)` is the factor of the value of s if t attends
+/// to s, and `None` otherwise.
 pub fn attend(qkv: &Sequence, heads: usize, seen: impl Fn(usize, usize, usize) -> Option<f64>) -> Sequence {
     let width = qkv[0].len() / 3 / heads;
     let of = |t: usize, h: usize| {

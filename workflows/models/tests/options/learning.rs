@@ -1,4 +1,4 @@
-//! Each family learns what needs memory beyond the chunk: which value stood at the beginning of a sequence.
+//! Each family learns a task that needs memory beyond the chunk: which value was at the start of a sequence.
 
 use assay_models::{Batch, Model, ModelConfig, Objective, Parameter, Task, Training, Weight};
 use assay_tensor::{AdamW, DType, Device, Tensor, adamw};
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::common::cpu;
 
-/// Tokens 1 to 3 are values, 0 and 4 are noise. The value stands among the first three tokens, and is asked for at the
-/// end, three chunks later.
+/// Tokens 1 to 3 are values, 0 and 4 are noise. The value is among the first three tokens, and is queried at the end,
+/// three chunks later.
 const LENGTH: usize = 14;
 
 /// Sequences and the value of each, from a seed.
@@ -27,7 +27,7 @@ fn samples(seed: u64, count: usize) -> (Vec<Vec<u32>>, Vec<u32>) {
         .unzip()
 }
 
-/// A batch as the task wants it: the class is the value, or the value comes once more as the last token.
+/// A batch for the task: the class is the value, or the value is repeated as the last token.
 fn batch(device: &Device, objective: Objective, seed: u64) -> (Batch, Vec<u32>) {
     let (mut sequences, labels) = samples(seed, 24);
     if objective == Objective::Predict {
@@ -38,7 +38,7 @@ fn batch(device: &Device, objective: Objective, seed: u64) -> (Batch, Vec<u32>) 
     (batch, if objective == Objective::Predict { Vec::new() } else { labels })
 }
 
-/// Trains for so many steps of AdamW; returns the share of unseen sequences whose value is recalled.
+/// Trains for `steps` steps of AdamW; returns the fraction of unseen sequences whose value is recalled.
 fn trained(config: Value, objective: Objective, steps: u64) -> f64 {
     let config: ModelConfig = serde_json::from_value(config).unwrap();
     let task = Task { vocabulary: 5, max_length: LENGTH + 1, objective };
@@ -72,7 +72,7 @@ fn trained(config: Value, objective: Objective, steps: u64) -> f64 {
     }
 }
 
-/// The share of sequences whose last token is what the logits before it say.
+/// The fraction of sequences whose last token is predicted by the logits before it.
 fn recalled(model: &Model, batch: &Batch) -> f64 {
     let (logits, tokens) = (model.outputs(batch).unwrap(), batch.tokens().to_u32_vec().unwrap());
     let (count, length) = (batch.lengths().len(), LENGTH + 1);
@@ -121,7 +121,7 @@ fn a_pulse_recalls_what_is_three_chunks_back() {
     ] {
         let mut config = base.clone();
         config.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-        // When a language model is to recall is a matter of position, which slots and chunks do not tell.
+        // The position of the recall in a language model must be known, which slots and chunks do not represent.
         for (objective, positions, steps) in
             [(Objective::Classify(3), "rope", 150), (Objective::Predict, "learned", 300)]
         {

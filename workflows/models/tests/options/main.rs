@@ -1,4 +1,4 @@
-//! The invariants of the crate, checked over the grid of all options of all families.
+//! The invariants of the crate, tested over the grid of all options of all families.
 
 mod common;
 mod equations;

@@ -1,4 +1,4 @@
-//! bf16: what it changes is rounding, and checkpoints change nothing.
+//! bf16 only changes rounding, and checkpoints change nothing.
 
 use assay_models::{Model, ModelConfig, Pass, Precision, Task, Training};
 use assay_tensor::DType;
@@ -14,7 +14,7 @@ fn pass(config: &ModelConfig, task: &Task, precision: Precision) -> Pass {
     model.learn(&ragged(model.device()), labels, &training).unwrap()
 }
 
-/// The length of the difference of all gradients together over the length of the second's.
+/// The norm of the difference of all gradients over the norm of the second gradients.
 #[track_caller]
 fn apart(left: &Pass, right: &Pass) -> f64 {
     assert!(left.gradients.keys().eq(right.gradients.keys()));
@@ -29,7 +29,7 @@ fn apart(left: &Pass, right: &Pass) -> f64 {
     (difference / length).sqrt()
 }
 
-/// Whether the largest of something decides: rounding may make it another one.
+/// Whether a maximum selects something: rounding may then select another element.
 fn chooses(config: &ModelConfig) -> bool {
     let config = serde_json::to_value(config).unwrap();
     let sparse = config["attention"] == "sparse" && config["sparsity"]["kind"] != "block";
@@ -46,7 +46,7 @@ fn its_gradients_are_those_of_f32_but_for_rounding() {
             assert_ne!(wide.loss, narrow.loss, "nothing was rounded: {name}");
             assert!((wide.loss - narrow.loss).abs() < 0.02 * wide.loss, "{} not {}: {name}", narrow.loss, wide.loss);
             let apart = apart(&narrow, &wide);
-            // Where rounding turns a choice, the gradient takes another way.
+            // If rounding changes a selection, the gradient changes more.
             let limit = if chooses(&config) { 0.5 } else { 0.03 };
             assert!(apart < limit, "the gradients are {apart} apart: {name}");
         }

@@ -1,4 +1,4 @@
-//! PULSE against its equations, evaluated by plain loops over named parameters; what its keys do; and its metrics.
+//! PULSE compared with its equations, evaluated by plain loops over named parameters; the effects of its keys; and its metrics.
 
 use assay_models::{Batch, ModelConfig};
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ fn update(named: &Named, lstm: bool, slot: &mut Vec<f64>, cell: &mut [f64], writ
     }
 }
 
-/// What the tokens read from the slots.
+/// The values that the tokens read from the slots.
 fn slots(named: &Named, config: &Value, x: &Sequence) -> Sequence {
     let lstm = config["gate"] == "lstm";
     let keep = if config["routing"] == "top_k" { config["top_k"].as_u64().unwrap() as usize } else { SLOTS };
@@ -151,7 +151,7 @@ fn memory(named: &Named, config: &Value, x: &Sequence) -> Sequence {
     y
 }
 
-/// Every combination of what changes the equations.
+/// Every combination of options that change the equations.
 fn cases() -> Vec<Value> {
     let mut cases = Vec::new();
     for routing in [json!({"routing": "dense"}), json!({"routing": "top_k", "top_k": 2})] {

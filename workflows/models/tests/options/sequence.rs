@@ -1,5 +1,5 @@
-//! What makes a sequence model one, for every combination of options: pieces equal the whole, carries continue, the
-//! past does not see the future, and neighbours do not matter.
+//! The invariants of a sequence model, for every combination of options: pieces equal the whole, carries continue, the
+//! past does not depend on the future, and other sequences do not matter.
 
 use crate::common::{classify, cpu, distance, exact, ids, with};
 use crate::grid::{base, depends_on_chunk, few, grid};
@@ -8,14 +8,14 @@ use assay_tensor::{DType, Device, Tensor};
 use serde_json::json;
 
 const LENGTH: usize = 9;
-/// Tokens that are decoded one by one: keys and values lie in several pieces then.
+/// The number of tokens decoded one by one: keys and values are then in several blocks.
 const TOKENS: usize = 40;
 
 fn tokens(device: &Device, ids: &[u32], batch: usize) -> Tensor {
     Tensor::from_u32(device, ids.to_vec(), [batch, ids.len() / batch]).unwrap()
 }
 
-/// Hidden vectors of two sequences read in pieces of the given lengths.
+/// Hidden vectors of two sequences processed in pieces of the given lengths.
 fn in_pieces(model: &Model, ids: &[u32], pieces: &[usize]) -> Vec<f64> {
     let all = tokens(model.device(), ids, 2);
     let mut carry = Carry::default();
@@ -36,7 +36,7 @@ fn in_pieces(model: &Model, ids: &[u32], pieces: &[usize]) -> Vec<f64> {
     Tensor::concat(&parts, 1).unwrap().to_f64_vec().unwrap()
 }
 
-/// Pieces of `length` with a ragged tail.
+/// Pieces of `length` with an incomplete last piece.
 fn pieces(length: usize) -> Vec<usize> {
     let mut pieces = vec![length; LENGTH / length];
     if !LENGTH.is_multiple_of(length) {

@@ -1,4 +1,4 @@
-//! Shapes that are bad for speed compute right all the same: the cpu backend agrees with the reference.
+//! Shapes that are inefficient are also computed correctly: the cpu backend agrees with the reference.
 
 use crate::common::{cpu, distance};
 use assay_models::{Batch, Model, ModelConfig, Objective, Task, Training};

@@ -1,4 +1,4 @@
-//! A batch that is learned from in shares: they add up to the whole, at any number of threads.
+//! A batch that is processed in shares: they add up to the whole, for any number of threads.
 
 use crate::common::{classify, cpu, distance, ids, predict, with};
 use crate::gradient::{dense, tracked};
@@ -7,7 +7,7 @@ use assay_models::{Batch, Model, Task, Training};
 use assay_tensor::{DType, Device, Tensor};
 use serde_json::json;
 
-/// 1700 tokens in six sequences: three shares on the CPU, each with padding of its own.
+/// 1700 tokens in six sequences: three shares on the CPU, each with separate padding.
 fn ragged(device: &Device) -> Batch {
     let ids = ids(500);
     let sequence = |length: usize| &ids[500 - length..];
@@ -33,7 +33,7 @@ fn shares_add_up_to_the_whole() {
             let mut gradients = score.loss.backward().unwrap();
             let loss = score.loss.item().unwrap();
             assert!((pass.loss - loss).abs() < 1e-5 * loss, "{name}: {} in shares, {loss} at once", pass.loss);
-            // A pass counts ties for right, a score does not.
+            // A pass counts ties as correct, a score does not.
             assert!(pass.correct >= score.correct() && pass.count == score.count(), "{name}");
             for (parameter, found) in &pass.gradients {
                 let expected = gradients.take(dense(whole.parameters().get(parameter).unwrap())).unwrap();
@@ -57,7 +57,7 @@ fn a_share_may_have_nothing_to_predict() {
             let pass = |sequences: &[&[u32]]| {
                 model.learn(&Batch::new(model.device(), sequences).unwrap(), &[], &Training::default()).unwrap()
             };
-            // Two shares, of one sequence each, where the batch has two.
+            // Two shares of one sequence each, if the batch has two.
             let (both, alone) = (pass(&[&ids, &ids[..1]]), pass(&[&ids]));
             assert_eq!((both.count, both.correct), (alone.count, alone.correct), "{name}");
             assert!((both.loss - alone.loss).abs() < 1e-5 * alone.loss, "{} not {}: {name}", both.loss, alone.loss);

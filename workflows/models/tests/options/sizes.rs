@@ -1,4 +1,4 @@
-//! The number of parameters that a config foretells is that of the model.
+//! The parameter count computed from a config is that of the model.
 
 use assay_models::{Model, ModelChoice, ModelConfig, Objective};
 use assay_tensor::DType;
@@ -37,7 +37,7 @@ fn a_model_of_a_chosen_width_has_the_size_that_was_said() {
         let model = Model::fresh(&cpu(1), &sized.config, &predict(), 1, DType::F32).unwrap();
         assert_eq!(sized.parameters, model.parameters().count() as u64);
         assert!(20 * sized.parameters.abs_diff(target) <= target, "{sized:?}");
-        // What is stored with the model names the width.
+        // The stored config contains the width.
         let stored = serde_json::to_value(model.config()).unwrap();
         assert!(stored.get("parameters").is_none() && stored["dim"].as_u64().unwrap() > 1);
         assert_eq!(serde_json::from_value::<ModelConfig>(stored).unwrap(), sized.config);

@@ -1,4 +1,4 @@
-//! The kinds of attention against each other and against full attention with the blocks' mask written out.
+//! The kinds of attention compared with each other and with full attention with an explicit block mask.
 
 use assay_models::{Batch, Carry, Model, ModelConfig, SequenceModel, SparsityConfig, SparsityKind};
 use assay_tensor::{DType, Tensor};
@@ -26,7 +26,7 @@ fn read(config: Value) -> ModelConfig {
     serde_json::from_value(config).unwrap()
 }
 
-/// The mean of the vectors of block `index` that `of` takes from each token.
+/// The mean of the vectors of block `index`, which `of` returns for each token.
 fn mean(block: usize, index: usize, of: impl Fn(usize) -> Vec<f64>) -> Vec<f64> {
     let all: Vec<Vec<f64>> = (index * block..(index + 1) * block).map(of).collect();
     (0..all[0].len()).map(|i| all.iter().map(|vector| vector[i]).sum::<f64>() / block as f64).collect()
@@ -52,7 +52,7 @@ fn score(named: &Named, sparsity: &SparsityConfig, x: &Sequence, qkv: &Sequence,
     query.iter().zip(&key).map(|(q, k)| q * k).sum::<f64>() / (width as f64).sqrt()
 }
 
-/// Full attention with the mask of blocks.
+/// Full attention with the block mask.
 fn masked(named: &Named, sparsity: &SparsityConfig, x: &Sequence) -> Sequence {
     let qkv: Sequence = x.iter().map(|x| named.biased("blocks.0.attention.qkv", x)).collect();
     let qkv: Sequence = qkv.iter().enumerate().map(|(t, qkv)| rotated(qkv, HEADS, t)).collect();
@@ -126,7 +126,7 @@ fn the_realised_density_is_reported() {
     let model = exact(&read(config(json!({"sparsity": sparsity}))), &classify());
     let ids = ids(9);
     let batch = Batch::new(model.device(), &[&ids]).unwrap();
-    // Five blocks see 1 + 2 + 3 + 4 + 5 and keep 1 + 1 + 2 + 2 + 3.
+    // Five blocks see 1 + 2 + 3 + 4 + 5 blocks and keep 1 + 1 + 2 + 2 + 3.
     assert_eq!(model.telemetry(Some(&batch)).unwrap(), [("attention/density".to_string(), 9.0 / 15.0)]);
     let dense = exact(&read(config(json!({"attention": "full"}))), &classify());
     assert!(dense.telemetry(Some(&batch)).unwrap().is_empty());

@@ -1,4 +1,4 @@
-//! Checkpoints: what is saved is loaded, f32 and int8; equal models are equal bytes; what does not fit is refused.
+//! Checkpoints: a saved model is loaded, f32 and int8; equal models are equal bytes; a mismatch is refused.
 
 use crate::common::{classify, cpu, distance, predict, ragged, with};
 use crate::grid::{base, grid};

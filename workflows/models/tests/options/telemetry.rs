@@ -1,4 +1,4 @@
-//! What a model tells of its inside.
+//! The telemetry of models.
 
 use assay_models::{Model, ModelConfig, Weight};
 use serde_json::json;
@@ -28,7 +28,7 @@ fn a_ten_tells_how_long_it_remembers() {
         let half_life = 0.5_f64.ln() / m.ln();
         assert!((get(&model, &format!("ten/half_life/{name}")) / half_life - 1.0).abs() < 1e-9, "{name}");
     }
-    // The published init forgets half of everything within about a token; a slow scale counts in tokens too.
+    // The published init forgets half of everything within about a token; a slow scale also counts in tokens.
     assert!(get(&ten(json!({"init": "seed"})), "ten/half_life/max") < 2.0);
     assert!(get(&ten(json!({"init": "seed", "scales": [1, 8]})), "ten/half_life/max") > 2.0);
 }

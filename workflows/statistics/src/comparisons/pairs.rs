@@ -45,6 +45,15 @@ pub struct PairDifference {
     pub freedom: f64,
 }
 
+/// Two groups of cells that are compared by the means of their cells' means, such as the cells of two families of models.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupPair {
+    /// The cells that are compared with the base.
+    pub candidate: Vec<usize>,
+    /// The cells of the base.
+    pub base: Vec<usize>,
+}
+
 /// Compares pairs of cells by their means: with one error for all cells of all pairs if they scatter alike, and without the effect
 /// of blocks if it is significant, as [`compare_with_best`](super::best::compare_with_best) does.
 /// Intervals are at `level` and hold one by one.
@@ -57,26 +66,46 @@ pub fn compare_pairs(
     pairs: &[Pair],
     level: f64,
 ) -> Result<PairComparisons, StatisticsError> {
+    let group = |pair: &Pair| GroupPair { candidate: vec![pair.candidate], base: vec![pair.base] };
+    compare_groups(cells, &pairs.iter().map(group).collect::<Vec<_>>(), level)
+}
+
+/// As [`compare_pairs`], for groups in which each cell counts alike. The difference is a planned contrast: on the logarithmic scale the
+/// ratio is that of the geometric means of all cells of a group.
+///
+/// # Errors
+/// As [`compare_pairs`], and with a group without cells.
+pub fn compare_groups(
+    cells: &[Vec<Observation>],
+    pairs: &[GroupPair],
+    level: f64,
+) -> Result<PairComparisons, StatisticsError> {
     check_cells(cells)?;
     check_open_unit("the confidence level", level)?;
-    if let Some(place) = pairs.iter().flat_map(|pair| [pair.candidate, pair.base]).find(|place| *place >= cells.len()) {
-        let value = place as f64;
-        return Err(StatisticsError::OutOfRange {
-            name: "the place of a cell",
-            value,
-            range: "below the number of cells",
-        });
+    for group in pairs.iter().flat_map(|pair| [&pair.candidate, &pair.base]) {
+        if group.is_empty() {
+            return Err(StatisticsError::TooFew { what: "a group of cells", needed: 1, found: 0 });
+        }
+        if let Some(place) = group.iter().find(|place| **place >= cells.len()) {
+            let (name, range) = ("the place of a cell", "below the number of cells");
+            return Err(StatisticsError::OutOfRange { name, value: *place as f64, range });
+        }
     }
     let (fit, scale, _) = fit_means(cells);
     let plain: Vec<f64> = values(cells).iter().map(|values| mean_of(values)).collect();
-    let differences = pairs.iter().map(|pair| compare_pair(&fit, &plain, *pair, scale, level)).collect();
+    let differences = pairs.iter().map(|pair| compare_group(&fit, &plain, pair, scale, level)).collect();
     Ok(PairComparisons { scale, error: fit.error, differences })
 }
 
-fn compare_pair(fit: &CellMeans, plain: &[f64], pair: Pair, scale: Scale, level: f64) -> PairDifference {
-    let Pair { candidate, base } = pair;
-    let (value, standard_error, freedom) = fit.contrast(&[(candidate, 1.0), (base, -1.0)]);
-    let n = fit.counts[candidate] + fit.counts[base];
+fn compare_group(fit: &CellMeans, plain: &[f64], pair: &GroupPair, scale: Scale, level: f64) -> PairDifference {
+    let mean = |group: &[usize]| group.iter().map(|&cell| plain[cell]).sum::<f64>() / group.len() as f64;
+    let (candidate, base) = (mean(&pair.candidate), mean(&pair.base));
+    let weigh = |group: &[usize], sign: f64| -> Vec<(usize, f64)> {
+        group.iter().map(|&cell| (cell, sign / group.len() as f64)).collect()
+    };
+    let weights = [weigh(&pair.candidate, 1.0), weigh(&pair.base, -1.0)].concat();
+    let (value, standard_error, freedom) = fit.contrast(&weights);
+    let n = weights.iter().map(|&(cell, _)| fit.counts[cell]).sum();
     let half = standard_error * student_quantile(0.5 + level / 2.0, freedom);
     let scatters = standard_error > 0.0;
     let estimate = |value: f64, ends: (f64, f64)| match scatters {
@@ -85,12 +114,12 @@ fn compare_pair(fit: &CellMeans, plain: &[f64], pair: Pair, scale: Scale, level:
     };
     let (difference, ratio) = match scale {
         Scale::Linear => {
-            let ratio = (plain[candidate] > 0.0 && plain[base] > 0.0).then(|| plain[candidate] / plain[base]);
+            let ratio = (candidate > 0.0 && base > 0.0).then(|| candidate / base);
             (estimate(value, (value - half, value + half)), ratio.map(|ratio| Estimate::bare(ratio, n)))
         }
         Scale::Log => {
             let ratio = estimate(value.exp(), ((value - half).exp(), (value + half).exp()));
-            (Estimate::bare(plain[candidate] - plain[base], n), Some(ratio))
+            (Estimate::bare(candidate - base, n), Some(ratio))
         }
     };
     let p = scatters.then(|| 2.0 * student_cdf(-(value / standard_error).abs(), freedom));
@@ -161,6 +190,21 @@ mod tests {
         let found = compare_pairs(&cells, &PAIR, 0.95).unwrap();
         assert_eq!((found.scale, found.differences[0].difference), (Scale::Log, Estimate::bare(99.0, 6)));
         assert!(found.differences[0].ratio.unwrap().interval.unwrap().contains(100.0));
+    }
+
+    /// The contrast of groups of two and one cell: half of each of the two against the one.
+    #[test]
+    fn groups_are_compared_by_the_means_of_their_cells() {
+        let cell = |mean: f64| Observation::unblocked(&[mean - 0.01, mean + 0.01]);
+        let cells = [cell(1.0), cell(2.0), cell(2.5)];
+        let groups = [GroupPair { candidate: vec![0, 1], base: vec![2] }];
+        let found = compare_groups(&cells, &groups, 0.95).unwrap().differences[0];
+        assert!((found.difference.value + 1.0).abs() < 1e-12 && found.freedom == 3.0, "{found:?}");
+        // Each mean has the variance s^2 / 2 with s^2 = 0.0002: (1/4 + 1/4 + 1) * 0.0001.
+        assert!((found.standard_error - 0.000_15_f64.sqrt()).abs() < 1e-12, "{found:?}");
+        assert_eq!(found.difference.n, 6);
+        let empty = [GroupPair { candidate: vec![], base: vec![2] }];
+        assert!(compare_groups(&cells, &empty, 0.95).is_err());
     }
 
     #[test]

@@ -15,16 +15,26 @@ pub struct Scalar {
     pub value: f64,
 }
 
-/// A value on the wire.
-enum Wire<'a> {
+/// A value of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire<'a> {
+    /// A variable-length number.
     Number(u64),
+    /// A text, a message, or a number of 4 or 8 bytes.
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message, with their numbers. `None` means that the bytes are not a message.
-struct Reader<'a>(&'a [u8]);
+/// Reads the fields of a message of protocol buffers. `None` means that the bytes are not a message.
+#[derive(Debug)]
+pub struct MessageReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> MessageReader<'a> {
+    /// For these bytes.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> MessageReader<'a> {
+        MessageReader(bytes)
+    }
+
     fn read_varint(&mut self) -> Option<u64> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
@@ -45,7 +55,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next field; `Some(None)` at the end.
-    fn next_field(&mut self) -> Option<Option<(u64, Wire<'a>)>> {
+    pub fn next_field(&mut self) -> Option<Option<(u64, Wire<'a>)>> {
         if self.0.is_empty() {
             return Some(None);
         }
@@ -74,7 +84,7 @@ fn float(bytes: &[u8]) -> Option<f64> {
 
 /// The scalars of an `Event`; `None` if the bytes are not an event.
 pub(super) fn decode_event(content: &[u8]) -> Option<Vec<Scalar>> {
-    let mut reader = Reader(content);
+    let mut reader = MessageReader(content);
     let (mut wall_time, mut step, mut values) = (0.0, 0, Vec::new());
     while let Some((field, value)) = reader.next_field()? {
         match (field, value) {
@@ -88,7 +98,7 @@ pub(super) fn decode_event(content: &[u8]) -> Option<Vec<Scalar>> {
 }
 
 fn decode_summary(content: &[u8]) -> Option<Vec<(String, f64)>> {
-    let mut reader = Reader(content);
+    let mut reader = MessageReader(content);
     let mut values = Vec::new();
     while let Some((field, value)) = reader.next_field()? {
         if let (1, Wire::Bytes(value)) = (field, value) {
@@ -100,7 +110,7 @@ fn decode_summary(content: &[u8]) -> Option<Vec<(String, f64)>> {
 
 /// A `Summary.Value`: `Some(None)` if it is not a scalar.
 fn decode_value(content: &[u8]) -> Option<Option<(String, f64)>> {
-    let mut reader = Reader(content);
+    let mut reader = MessageReader(content);
     let (mut tag, mut value) = (String::new(), None);
     while let Some((field, wire)) = reader.next_field()? {
         match (field, wire) {
@@ -116,7 +126,7 @@ fn decode_value(content: &[u8]) -> Option<Option<(String, f64)>> {
 
 /// A `TensorProto` with one number: `Some(None)` if it is something else.
 fn decode_tensor(content: &[u8]) -> Option<Option<f64>> {
-    let mut reader = Reader(content);
+    let mut reader = MessageReader(content);
     let (mut kind, mut number, mut raw) = (0, None, None);
     while let Some((field, wire)) = reader.next_field()? {
         match (field, wire) {

@@ -7,5 +7,5 @@
 mod message;
 mod record;
 
-pub use message::{Scalar, encode_text};
+pub use message::{MessageReader, Scalar, Wire, encode_text};
 pub use record::{EventFileError, EventReader, encode_header, encode_scalar};

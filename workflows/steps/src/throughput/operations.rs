@@ -17,8 +17,8 @@
 //! tokens. Updates after the last chunk, which nothing reads, are not counted. W_q, W_v and W_o of a `pulse` work on slots if
 //! that needs sufficiently fewer operations than on tokens (`assay_models::pulse::folds`).
 //!
-//! A TEN with real input, complex readout and GELU thus takes 6 (L (3 c D K + 8 D^2) + V D) + 32 K c L. A block at scale
-//! s works once per s tokens. Norms, activations, embeddings and the update are not counted: they take time, but few
+//! A TEN with real input, complex readout and GELU takes 6 (L (3 c D K + 8 D^2) + V D) + 32 K c L. A block at scale s
+//! works once per s tokens. Norms, activations, embeddings and the update are not counted: they take time, but few
 //! operations; and recomputation in the backward pass is overhead, not work. Ratios to this floor are therefore not
 //! overestimated.
 

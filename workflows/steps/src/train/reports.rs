@@ -33,6 +33,13 @@ impl Reports {
         self.points.push(Point { name: index as u32, step, value });
     }
 
+    /// The latest value of a metric.
+    #[must_use]
+    pub fn last(&self, name: &str) -> Option<f64> {
+        let index = self.names.iter().position(|known| known == name)?;
+        self.points.iter().rfind(|point| point.name as usize == index).map(|point| point.value)
+    }
+
     /// Reports every point again.
     pub fn replay(&self, context: &mut dyn Context) {
         for point in &self.points {

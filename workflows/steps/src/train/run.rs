@@ -29,6 +29,8 @@ use crate::scoring::{SplitScore, gather, score_groups};
 
 /// The number of profiled steps of an attempt; further steps would add no information.
 const PROFILED_STEPS: u64 = 100;
+/// The metric that counts the tokens trained on; curves can be drawn by it.
+const TOKENS: &str = "train/tokens";
 /// A larger state, in values, is not saved when a training is stopped, since stopping must be fast.
 const QUICKLY_SAVED: usize = 1 << 25;
 
@@ -294,6 +296,14 @@ impl<'a> Trainer<'a> {
         let accuracy = window.correct as f64 / window.count.max(1) as f64;
         if let Some(paced) = &mut self.paced {
             paced.observe(self.step, &[("train/loss", window.loss / steps), ("train/accuracy", accuracy)]);
+        }
+        // A state of an earlier version has no count of what it trained on.
+        let before = match self.reports.last(TOKENS) {
+            Some(tokens) => Some(tokens),
+            None => (self.step == window.steps).then_some(0.0),
+        };
+        if let Some(before) = before {
+            self.reports.metric(context, TOKENS, self.step, before + window.tokens as f64);
         }
         let OptimizerConfig::AdamW(adamw) = &self.config.optimizer;
         for (name, value) in [

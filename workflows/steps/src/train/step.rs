@@ -40,6 +40,7 @@ const METRICS: &[MetricKind] = &[
     metric("train/gradient_norm", "", Better::Neither, None),
     metric("train/learning_rate", "", Better::Neither, None),
     metric("train/tokens_per_second", "/s", Better::Higher, None),
+    metric("train/tokens", "", Better::Neither, None),
     metric("train/stage", "", Better::Neither, None),
     metric("memory/peak_bytes", "B", Better::Lower, None),
     metric("model/parameters", "", Better::Lower, None),

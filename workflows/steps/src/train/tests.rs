@@ -94,6 +94,19 @@ fn a_task_that_needs_memory_is_learned_by_each_family() {
 }
 
 #[test]
+fn the_tokens_that_were_trained_on_are_counted() {
+    let context = trained(1, 1, |_| ());
+    let of = |wanted: &str| -> Vec<(u64, f64)> {
+        let own = context.metrics.iter().filter(|(name, _, _)| name == wanted);
+        own.map(|(_, step, value)| (*step, *value)).collect()
+    };
+    let counts = of("train/tokens");
+    assert!(counts.iter().map(|(step, _)| step).eq(of("train/loss").iter().map(|(step, _)| step)));
+    assert!(counts[0].1 > 0.0 && counts.windows(2).all(|pair| pair[0].1 < pair[1].1), "{counts:?}");
+    assert!(counts.iter().all(|(_, count)| count.fract() == 0.0), "{counts:?}");
+}
+
+#[test]
 fn any_number_of_threads_gives_the_same_bits() {
     let (one, two) = (trained(1, 1, |_| ()), trained(2, 1, |_| ()));
     assert_eq!(results(&one), results(&two));

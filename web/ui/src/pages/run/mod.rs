@@ -15,6 +15,7 @@ use crate::server::{Inner, Site, now};
 use crate::templates::render;
 use crate::views::format::{Moment, bytes, moment, span};
 use crate::views::graph::{CELL, Graph, graph};
+use crate::views::length::families::length_metrics;
 use crate::views::marks::{Tag, tags};
 use crate::views::results::{self, ResultsView};
 use crate::views::states::{StateView, Tally, of_run, tally};
@@ -73,6 +74,8 @@ struct RunPage {
     cell: u32,
     results: ResultsView,
     has_axes: bool,
+    /// Whether a metric was measured at several lengths.
+    has_lengths: bool,
     curves: CurveControls,
     artifacts: Vec<ArtifactRow>,
     params: String,
@@ -105,7 +108,7 @@ struct FailedTask {
 
 /// An artifact of the run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct ArtifactRow {
+pub(crate) struct ArtifactRow {
     ix: u32,
     address: String,
     output: String,
@@ -134,6 +137,7 @@ pub(crate) async fn show(
         graph: graph(&tasks),
         cell: CELL,
         results: results::view(&tasks, &site.kinds),
+        has_lengths: !length_metrics(&tasks, &site.kinds).is_empty(),
         has_axes: tasks.iter().any(|task| !task.matrix.is_empty()),
         curves,
         artifacts,
@@ -212,7 +216,7 @@ fn failures(tasks: &[TaskView]) -> Vec<FailedTask> {
         .collect()
 }
 
-fn artifact_row(artifact: RunArtifact) -> ArtifactRow {
+pub(crate) fn artifact_row(artifact: RunArtifact) -> ArtifactRow {
     let TaskIx(ix) = artifact.ix;
     ArtifactRow {
         ix,

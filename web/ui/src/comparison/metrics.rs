@@ -1,31 +1,39 @@
 //! Compares the metrics of pairs of cells with the statistics of the ranking: one error for all cells of a metric if they
 //! scatter alike, without the effect of seeds if it is significant.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use assay_server::{CellValue, Column, Measured};
+use assay_server::{CellValue, Column, Measured, Missing};
 use assay_spec::Better;
 use assay_statistics::{
-    Direction, ErrorTerm, Observation, Pair, PairDifference, Scale, Verdict, compare_pairs, format, holm_of_tested,
+    Direction, ErrorTerm, GroupPair, Observation, PairDifference, Scale, Verdict, compare_groups, format,
+    holm_of_tested,
 };
 use serde::Serialize;
 
-use super::{RowPair, Side};
+use super::side::{RowPair, Side};
 
 /// The chance of calling any equal values of a table different.
 const ALPHA: f64 = 0.05;
 /// The chance with which a detectable difference is found.
 const POWER: f64 = 0.8;
 
-/// A metric of a pair of cells.
+/// A metric of a pair of cells, or of all cells of two jobs.
 #[derive(Debug, Serialize)]
-pub(super) struct ComparedMetric {
+pub struct ComparedMetric {
+    /// The cell of the base; a job with the number of its cells.
     pub base_cell: String,
+    /// That of the candidate.
     pub candidate_cell: String,
+    /// The metric.
     pub metric: String,
+    /// Its title.
     pub title: String,
+    /// Its unit.
     pub unit: String,
+    /// What the base measured; of several cells, their means without an interval.
     pub base: Measured,
+    /// What the candidate measured.
     pub candidate: Measured,
     /// `None` where the values cannot be compared, or are exact.
     pub comparison: Option<MetricComparison>,
@@ -43,9 +51,12 @@ pub(super) struct ComparedMetric {
 
 /// The difference of a metric, with its error.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct MetricComparison {
+pub struct MetricComparison {
+    /// The difference, not corrected.
     pub difference: PairDifference,
+    /// The scale of the comparison.
     pub scale: Scale,
+    /// The error.
     pub error: ErrorTerm,
     /// After Holm's correction for the table.
     pub p_corrected: Option<f64>,
@@ -53,16 +64,18 @@ pub(super) struct MetricComparison {
     pub detectable: Option<f64>,
 }
 
-/// The observations of both cells.
+/// The observations of the cells of both sides.
 #[derive(Debug)]
 struct Samples {
-    base: Sample,
-    candidate: Sample,
+    base: Vec<Sample>,
+    candidate: Vec<Sample>,
 }
 
 /// The observations of a cell.
 #[derive(Debug)]
 struct Sample {
+    /// The side, from 0 for the base; its row; its column. A cell that is compared several times counts once in the error.
+    place: (usize, usize, usize),
     observations: Vec<Observation>,
     /// Whether another cell of the same run has the same work.
     is_copy: bool,
@@ -71,84 +84,140 @@ struct Sample {
 impl Samples {
     fn are_exact(&self) -> bool {
         let exact = |cell: &Sample| cell.observations.windows(2).all(|pair| pair[0].value == pair[1].value);
-        exact(&self.base) && exact(&self.candidate)
+        self.base.iter().chain(&self.candidate).all(exact)
     }
 }
 
-/// Every metric that both cells of a pair have. `threshold` is the smallest change worth a verdict, relative to the base;
+/// Every metric that both sides of a pair have, by candidate. `threshold` is the smallest change worth a verdict, relative to the base;
 /// `same_seeds` says whether replicates of one number ran from one seed.
 pub(super) fn compare_metrics(
     base: &Side,
-    candidate: &Side,
-    pairs: &[RowPair],
+    candidates: &[(&Side, &[RowPair])],
     threshold: f64,
     same_seeds: bool,
-) -> Vec<ComparedMetric> {
-    let mut lines = Vec::new();
+) -> Vec<Vec<ComparedMetric>> {
+    let (mut lines, mut counts) = (Vec::new(), Vec::new());
     let mut of_metric: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for pair in pairs {
-        for (at, column) in base.results.columns.iter().enumerate() {
-            if let Some(line) = collect_line(base, candidate, pair, (at, column), same_seeds) {
-                if line.verdict.is_empty() {
-                    of_metric.entry(at).or_default().push(lines.len());
+    for (number, (candidate, pairs)) in candidates.iter().enumerate() {
+        let before = lines.len();
+        for pair in *pairs {
+            for (at, column) in base.results.columns.iter().enumerate() {
+                let Some(partner) = find_column(column, &candidate.results.columns) else { continue };
+                let (ours, theirs) = ((base, 0, at), (*candidate, number + 1, partner));
+                if let Some(line) = collect_line((ours, &pair.base), (theirs, &pair.candidate), column, same_seeds) {
+                    if line.verdict.is_empty() {
+                        of_metric.entry(at).or_default().push(lines.len());
+                    }
+                    lines.push(line);
                 }
-                lines.push(line);
             }
         }
+        counts.push(lines.len() - before);
     }
     for members in of_metric.values() {
         compare_together(&mut lines, members, threshold);
     }
     correct_table(&mut lines, threshold);
-    lines
+    let mut lines = lines.into_iter();
+    counts.into_iter().map(|count| lines.by_ref().take(count).collect()).collect()
 }
 
-/// A line of the table; with a verdict already where its values cannot be compared.
+/// A column of a side: the side, its number, and the place of the column.
+type SideColumn<'a> = (&'a Side, usize, usize);
+
+/// The values of one side of a line.
+struct SideValues<'a> {
+    side: &'a Side,
+    values: Vec<(usize, &'a CellValue, &'a Missing)>,
+}
+
+impl<'a> SideValues<'a> {
+    /// `None` without a value.
+    fn of((side, _, column): SideColumn<'a>, rows: &[usize]) -> Option<Self> {
+        let value = |&row: &usize| Some((row, side.value(row, column)?, &side.results.rows[row].missing[column]));
+        let values: Vec<_> = rows.iter().filter_map(value).collect();
+        (!values.is_empty()).then_some(SideValues { side, values })
+    }
+
+    /// The cell; of several, the job with their number.
+    fn name(&self) -> String {
+        let rows = &self.side.results.rows;
+        match self.values.as_slice() {
+            [(row, ..)] => rows[*row].cell.clone(),
+            several => format!("{} ({} cells)", self.side.part_name().unwrap_or("all"), several.len()),
+        }
+    }
+
+    /// The one value; of several cells, the mean of their means, without an interval.
+    fn measured(&self, unit: &str) -> Measured {
+        if let [(_, value, _)] = self.values.as_slice() {
+            return value.measured.clone();
+        }
+        let means: Option<Vec<f64>> = self.values.iter().map(|(_, value, _)| value.measured.mean).collect();
+        let Some(means) = means else { return Measured::missing("not finite") };
+        let mean = means.iter().sum::<f64>() / means.len() as f64;
+        Measured {
+            text: format::quantity(mean, unit),
+            mean: Some(mean),
+            n: self.values.iter().map(|(_, value, _)| value.measured.n).sum(),
+            listed: means.iter().map(|mean| format::quantity(*mean, unit)).collect(),
+            values: means,
+            ..Measured::missing("")
+        }
+    }
+
+    fn samples(&self, (_, number, column): SideColumn<'_>, same_seeds: bool) -> Vec<Sample> {
+        let sample = |(row, value, _): &(usize, &CellValue, &Missing)| {
+            let blocks = value.replicates.iter().map(|replicate| replicate.filter(|_| same_seeds));
+            let observed = std::iter::zip(&value.measured.values, blocks);
+            let observations = observed.map(|(&value, block)| Observation { value, block }).collect();
+            Sample { place: (number, *row, column), observations, is_copy: value.same_as.is_some() }
+        };
+        self.values.iter().map(sample).collect()
+    }
+}
+
+/// A line of the table; with a verdict already if its values cannot be compared.
 fn collect_line(
-    base: &Side,
-    candidate: &Side,
-    pair: &RowPair,
-    (at, column): (usize, &Column),
+    (base, base_rows): (SideColumn<'_>, &[usize]),
+    (candidate, candidate_rows): (SideColumn<'_>, &[usize]),
+    column: &Column,
     same_seeds: bool,
 ) -> Option<ComparedMetric> {
-    let partner = find_column(column, &candidate.results.columns)?;
-    let (left, right) = (base.value(pair.base, at)?, candidate.value(pair.candidate, partner)?);
-    let (left_row, right_row) = (&base.results.rows[pair.base], &candidate.results.rows[pair.candidate]);
-    let shared = base.work_keys(left).intersection(&candidate.work_keys(right)).next().is_some();
-    let missing = [(&left_row.missing[at], left), (&right_row.missing[partner], right)];
-    let lacking = missing.into_iter().find(|(missing, _)| missing.is_selective());
-    let finite = |measured: &Measured| measured.values.iter().all(|value| value.is_finite());
+    let (left, right) = (SideValues::of(base, base_rows)?, SideValues::of(candidate, candidate_rows)?);
+    let both = || left.values.iter().chain(&right.values);
+    let keys = |values: &SideValues<'_>| -> BTreeSet<String> {
+        let keys = values.values.iter().flat_map(|(_, value, _)| values.side.work_keys(value));
+        keys.map(str::to_owned).collect()
+    };
+    let shared = !keys(&left).is_disjoint(&keys(&right));
+    let lacking = both().find(|(_, _, missing)| missing.is_selective());
+    let finite = |value: &CellValue| value.measured.values.iter().all(|value| value.is_finite());
+    let (ours, theirs) = (left.measured(&column.unit), right.measured(&column.unit));
     let verdict = if shared {
         "the same work".to_owned()
-    } else if let Some((missing, value)) = lacking {
+    } else if let Some((_, value, missing)) = lacking {
         format!("not judged: {}", missing.describe(value.measured.n))
-    } else if !finite(&left.measured) || !finite(&right.measured) {
+    } else if !both().all(|(_, value, _)| finite(value)) {
         "not compared: a value is not finite".to_owned()
-    } else if left.measured.n < 2 || right.measured.n < 2 {
-        match left.measured.values == right.measured.values {
+    } else if both().any(|(_, value, _)| value.measured.n < 2) {
+        match ours.values == theirs.values {
             true => "equal".to_owned(),
             false => "not judged: a single observation has no uncertainty".to_owned(),
         }
     } else {
         String::new()
     };
-    let sample = |value: &CellValue| -> Sample {
-        let blocks = value.replicates.iter().map(|replicate| replicate.filter(|_| same_seeds));
-        let observed = std::iter::zip(&value.measured.values, blocks);
-        let observations = observed.map(|(&value, block)| Observation { value, block }).collect();
-        Sample { observations, is_copy: value.same_as.is_some() }
-    };
-    let change =
-        left.measured.mean.zip(right.measured.mean).map(|(base, candidate)| relative_change(candidate - base, base));
+    let change = ours.mean.zip(theirs.mean).map(|(base, candidate)| relative_change(candidate - base, base));
     Some(ComparedMetric {
-        base_cell: left_row.cell.clone(),
-        candidate_cell: right_row.cell.clone(),
+        base_cell: left.name(),
+        candidate_cell: right.name(),
         metric: column.metric.clone(),
         title: column.title.clone(),
         unit: column.unit.clone(),
-        samples: Samples { base: sample(left), candidate: sample(right) },
-        base: left.measured.clone(),
-        candidate: right.measured.clone(),
+        samples: Samples { base: left.samples(base, same_seeds), candidate: right.samples(candidate, same_seeds) },
+        base: ours,
+        candidate: theirs,
         comparison: None,
         change,
         outcome: None,
@@ -179,7 +248,7 @@ fn compare_together(lines: &mut [ComparedMetric], members: &[usize], threshold: 
     }
     let (cells, pairs) = collect_cells(lines, members);
     // Only values that are not finite or too few are refused, and such lines were left out.
-    let Ok(found) = compare_pairs(&cells, &pairs, 1.0 - ALPHA) else { return };
+    let Ok(found) = compare_groups(&cells, &pairs, 1.0 - ALPHA) else { return };
     for (&line, difference) in std::iter::zip(members, found.differences) {
         let (scale, error) = (found.scale, found.error.clone());
         lines[line].comparison =
@@ -187,23 +256,26 @@ fn compare_together(lines: &mut [ComparedMetric], members: &[usize], threshold: 
     }
 }
 
-/// The cells of lines, and the places of each line's pair among them. Cells of one run with the same work are one cell: its
-/// observations count once in the error.
-fn collect_cells(lines: &[ComparedMetric], members: &[usize]) -> (Vec<Vec<Observation>>, Vec<Pair>) {
-    let (mut cells, mut of_base): (Vec<Vec<Observation>>, Vec<bool>) = (Vec::new(), Vec::new());
-    let mut place_of = |sample: &Sample, is_base: bool| {
-        let same = |at: &usize| of_base[*at] == is_base && cells[*at] == sample.observations;
-        let known = (0..cells.len()).filter(|_| sample.is_copy).find(same);
+/// The cells of lines, and the places of each line's cells among them. A cell that occurs in several lines is one cell, and so are cells
+/// of one side with the same work: their observations count once in the error.
+fn collect_cells(lines: &[ComparedMetric], members: &[usize]) -> (Vec<Vec<Observation>>, Vec<GroupPair>) {
+    let mut cells: Vec<Vec<Observation>> = Vec::new();
+    let mut places: Vec<(usize, usize, usize)> = Vec::new();
+    let mut place_of = |sample: &Sample| {
+        let copied =
+            |at: &usize| sample.is_copy && places[*at].0 == sample.place.0 && cells[*at] == sample.observations;
+        let known = (0..cells.len()).find(|at| places[*at] == sample.place || copied(at));
         known.unwrap_or_else(|| {
             cells.push(sample.observations.clone());
-            of_base.push(is_base);
+            places.push(sample.place);
             cells.len() - 1
         })
     };
     let mut pairs = Vec::with_capacity(members.len());
     for &line in members {
         let Samples { base, candidate } = &lines[line].samples;
-        pairs.push(Pair { base: place_of(base, true), candidate: place_of(candidate, false) });
+        let base = base.iter().map(&mut place_of).collect();
+        pairs.push(GroupPair { base, candidate: candidate.iter().map(&mut place_of).collect() });
     }
     (cells, pairs)
 }
@@ -258,11 +330,13 @@ fn correct_table(lines: &mut [ComparedMetric], threshold: f64) {
 
 impl ComparedMetric {
     /// Whether the candidate is significantly worse by the threshold or more.
+    #[must_use]
     pub fn is_regression(&self) -> bool {
         self.outcome == Some(Verdict::Regression)
     }
 
-    /// The cell, or both where they differ.
+    /// The cell, or both if they differ.
+    #[must_use]
     pub fn cells(&self) -> String {
         match self.base_cell == self.candidate_cell {
             true => self.base_cell.clone(),
@@ -270,7 +344,12 @@ impl ComparedMetric {
         }
     }
 
+    /// The columns of [`ComparedMetric::table_line`].
+    pub const HEAD: [&'static str; 8] =
+        ["cell", "metric", "base", "candidate", "candidate - base", "ratio", "detectable", "verdict"];
+
     /// The cells of a line: cell, metric, base, candidate, difference, ratio, what is detectable, verdict.
+    #[must_use]
     pub fn table_line(&self) -> Vec<String> {
         let none = || "-".to_owned();
         let counted = |measured: &Measured| format!("{}  n={}", measured.text, measured.n);
@@ -308,8 +387,10 @@ mod tests {
 
     use super::*;
 
-    fn line(base: &[f64], candidate: &[f64], is_copy: bool) -> ComparedMetric {
-        let sample = |values: &[f64]| Sample { observations: Observation::unblocked(values), is_copy };
+    fn line(row: usize, base: &[f64], candidate: &[f64], is_copy: bool) -> ComparedMetric {
+        let sample = |side, values: &[f64]| {
+            vec![Sample { place: (side, row, 0), observations: Observation::unblocked(values), is_copy }]
+        };
         ComparedMetric {
             base_cell: "train".into(),
             candidate_cell: "train".into(),
@@ -323,23 +404,28 @@ mod tests {
             outcome: None,
             verdict: String::new(),
             better: Better::Lower,
-            samples: Samples { base: sample(base), candidate: sample(candidate) },
+            samples: Samples { base: sample(0, base), candidate: sample(1, candidate) },
         }
     }
 
     #[test]
     fn the_same_work_in_two_cells_counts_once_in_the_error() {
         let (base, candidate) = ([1.0, 1.1, 1.2], [1.3, 1.35, 1.5]);
-        let mut alone = [line(&base, &candidate, false)];
+        let mut alone = [line(0, &base, &candidate, false)];
         compare_together(&mut alone, &[0], 0.05);
-        let mut both = [line(&base, &candidate, false), line(&base, &candidate, true)];
+        let mut both = [line(0, &base, &candidate, false), line(1, &base, &candidate, true)];
         compare_together(&mut both, &[0, 1], 0.05);
         let freedom = |line: &ComparedMetric| line.comparison.as_ref().unwrap().difference.freedom;
         assert_eq!((freedom(&alone[0]), freedom(&both[0]), freedom(&both[1])), (4.0, 4.0, 4.0));
         assert_eq!(both[0].comparison, both[1].comparison);
         // Equal values of different work are further observations.
-        let mut other = [line(&base, &candidate, false), line(&base, &candidate, false)];
+        let mut other = [line(0, &base, &candidate, false), line(1, &base, &candidate, false)];
         compare_together(&mut other, &[0, 1], 0.05);
         assert_eq!(freedom(&other[0]), 8.0);
+        // A base that two candidates share is one cell.
+        let mut shared = [line(0, &base, &candidate, false), line(0, &base, &[2.0, 2.1, 2.2], false)];
+        shared[1].samples.candidate[0].place = (2, 0, 0);
+        compare_together(&mut shared, &[0, 1], 0.05);
+        assert_eq!(freedom(&shared[0]), 6.0);
     }
 }

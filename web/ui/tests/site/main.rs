@@ -1,70 +1,26 @@
 //! The whole site over a store in a temporary folder: every page, the API, what is wrong, and what must never be shown.
 
+#[path = "../fixture/mod.rs"]
 mod fixture;
 
-use assay_store::Store;
-use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::http::{HeaderMap, Method, Request, StatusCode};
+mod analyses;
+mod support;
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
 use proptest::prelude::*;
-use serde_json::Value;
+use support::{query_of, site};
 use tower::ServiceExt;
 
-struct Site {
-    router: Router,
-    store: Store,
-    _home: tempfile::TempDir,
-}
-
-struct Answer {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Vec<u8>,
-}
-
-impl Answer {
-    /// The body; minijinja escapes slashes too, which makes addresses hard to read.
-    fn text(&self) -> String {
-        String::from_utf8(self.body.clone()).unwrap().replace("&#x2f;", "/")
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
-    }
-
-    fn header(&self, name: &str) -> &str {
-        self.headers.get(name).unwrap_or_else(|| panic!("no header {name}")).to_str().unwrap()
-    }
-}
-
-async fn site() -> Site {
-    let home = tempfile::tempdir().unwrap();
-    let folder = home.path().join("store");
-    let store = Store::open(&folder).await.unwrap();
-    fixture::fill(&store, home.path()).await;
-    let served = Store::open(&folder).await.unwrap();
-    Site { router: assay_ui::router(served, fixture::kinds()), store, _home: home }
-}
-
-impl Site {
-    async fn ask(&self, method: Method, path: &str) -> Answer {
-        self.answer(Request::builder().method(method).uri(path).body(Body::empty()).unwrap()).await
-    }
-
-    async fn answer(&self, request: Request<Body>) -> Answer {
-        let response = self.router.clone().oneshot(request).await.unwrap();
-        let (parts, body) = response.into_parts();
-        let body = to_bytes(body, usize::MAX).await.unwrap().to_vec();
-        Answer { status: parts.status, headers: parts.headers, body }
-    }
-
-    async fn get(&self, path: &str) -> Answer {
-        self.ask(Method::GET, path).await
-    }
-}
-
-const PAGES: [&str; 12] = [
+const PAGES: [&str; 19] = [
+    "/regressions",
+    "/runs/1/length",
+    "/runs/1/cells/ten%5Bchunk=16,states=16%5D",
+    "/runs/2/cells/evil%5Baxis%20%3Cb%3E%3Dx%2Cn%3D2%5D",
+    "/compare",
+    "/compare?of=1:transformer&of=1:ten&of=2",
     "/",
+    "/runs",
     "/claims",
     "/runs/1",
     "/runs/2",
@@ -144,13 +100,14 @@ async fn runs_show_their_tags_and_notes_and_are_found_by_them() {
     let site = site().await;
     for path in ["/", "/runs/1"] {
         let page = site.get(path).await.text();
-        assert!(page.contains("<a class=\"tag\" href=\"/?tag=baseline\">baseline</a>"), "{path}: {page}");
+        assert!(page.contains("<a class=\"tag\" href=\"/runs?filter=tag%3Abaseline\">baseline</a>"), "{path}: {page}");
         assert!(page.contains("two families, before the change of the schedule"), "{path}");
     }
     let page = site.get("/runs/1").await.text();
     assert!(page.contains("99f346a0c0ffee") && page.contains("with uncommitted changes"), "{page}");
-    let listed = async |query: &str| {
-        let page = site.get(&format!("/{query}")).await.text();
+    let listed = async |filter: &str, more: &str| {
+        let query = format!("?filter={}{more}", query_of(filter));
+        let page = site.get(&format!("/runs{query}")).await.text();
         let api = site.get(&format!("/api/runs{query}")).await.json();
         let ids: Vec<i64> = api.as_array().unwrap().iter().filter_map(|run| run["id"].as_i64()).collect();
         for id in 1..=3 {
@@ -159,20 +116,55 @@ async fn runs_show_their_tags_and_notes_and_are_found_by_them() {
         }
         (ids, page)
     };
-    assert_eq!(listed("?tag=nightly").await.0, [2, 1]);
-    assert_eq!(listed("?tag=baseline").await.0, [1]);
-    assert_eq!(listed(&format!("?tag={}", query_of(fixture::HOSTILE))).await.0, [2]);
-    assert_eq!(listed("?name=quick&tag=nightly").await.0, [1]);
-    assert_eq!(listed("?tag=nightly&offset=1").await.0, [1]);
-    let (none, page) = listed("?tag=night").await;
+    assert_eq!(listed("tag:nightly", "").await.0, [2, 1]);
+    let hostile = assay_store::quote_filter_value(fixture::HOSTILE);
+    assert_eq!(listed(&format!("tag:{hostile}"), "").await.0, [2]);
+    assert_eq!(listed("quick tag:nightly", "").await.0, [1]);
+    assert_eq!(listed("tag:nightly", "&offset=1").await.0, [1]);
+    assert_eq!(listed("states>32 accuracy>0.5", "").await.0, [1]);
+    assert_eq!(listed("state:running", "").await.0, [3]);
+    let (none, page) = listed("tag:night", "").await;
     assert!(none.is_empty() && page.contains("No run matches this filter"), "{page}");
-    assert!(page.contains("name=\"tag\" value=\"night\""), "{page}");
+    assert!(page.contains("value=\"tag:night\""), "{page}");
+    let ids = site.get("/api/runs?tag=baseline&name=quick").await.json();
+    assert_eq!((ids.as_array().unwrap().len(), ids[0]["id"].as_i64()), (1, Some(1)));
     // A slip in a name would show every run.
-    assert_eq!(site.get("/?tga=baseline").await.status, 400);
+    assert_eq!(site.get("/runs?tga=baseline").await.status, 400);
 }
 
-fn query_of(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+#[tokio::test]
+async fn a_wrong_filter_is_shown_with_its_place() {
+    let site = site().await;
+    let answer = site.get(&format!("/runs?filter={}", query_of("<b> state:fialed"))).await;
+    assert_eq!(answer.status, 400);
+    let page = answer.text();
+    assert!(page.contains("character 1: a field is missing before this sign"), "{page}");
+    assert!(page.contains("&lt;b&gt; state:fialed\n") && page.contains("What to do"), "{page}");
+    let json = site.get(&format!("/api/runs?filter={}", query_of("tag:x state:fialed"))).await;
+    assert_eq!(json.status, 400);
+    let json = json.json();
+    assert_eq!(json["error"], "`filter`: character 13: there is no state `fialed`");
+    assert_eq!(json["hint"], "did you mean `failed`?");
+}
+
+#[tokio::test]
+async fn the_columns_of_runs_are_chosen_in_the_address() {
+    let site = site().await;
+    let page = site
+        .get("/runs?filter=quickstart&columns=seed,states,matrix.chunk,accuracy,train/loss,none,commit")
+        .await
+        .text();
+    for cell in
+        [">17</td>", ">16, 32, 64</td>", ">16, 64</td>", ">0.5354 – 0.6545</td>", ">1.1", "<code>99f346a0c0</code>"]
+    {
+        assert!(page.contains(cell), "{cell}: {page}");
+    }
+    // Each choice keeps the filter and the other columns.
+    let without = "/runs?filter=quickstart&amp;columns=states%2Cmatrix.chunk%2Caccuracy%2Ctrain%2Floss%2Cnone%2Ccommit";
+    assert!(page.contains(without), "{page}");
+    assert_eq!(site.get(&format!("/runs?columns={}", "x".repeat(300))).await.status, 400);
+    let hostile = site.get(&format!("/runs?columns={}", query_of(fixture::HOSTILE))).await.text();
+    assert!(!hostile.contains("<script>alert"), "{hostile}");
 }
 
 #[tokio::test]
@@ -297,15 +289,23 @@ async fn the_documented_api_answers() {
     let site = site().await;
     let page = site.get("/api").await.text();
     let paths: Vec<&str> = page.split("<code>").filter_map(|part| part.split("</code>").next()).collect();
-    let paths: Vec<&str> = paths.into_iter().filter(|path| path.starts_with("/api/")).collect();
-    assert_eq!(paths.len(), 10, "{paths:?}");
+    let described = |path: &&str| path.starts_with("/api/") && !path.starts_with("/api/v1") && *path != "/api/events";
+    let paths: Vec<&str> = paths.into_iter().filter(described).collect();
+    assert_eq!(paths.len(), 14, "{paths:?}");
     for path in paths {
         let path = path.replace("{run}", "1").replace("{task}", "1");
-        let query = if path.contains("curves") || path.contains("sweep") { "?metric=train/loss" } else { "" };
+        let query = match path.as_str() {
+            "/api/compare" => "?of=1:ten&of=1:transformer",
+            "/api/compare/curves" => "?of=1&metric=train/loss",
+            path if path.contains("curves") || path.contains("sweep") => "?metric=train/loss",
+            _ => "",
+        };
         let answer = site.get(&format!("{path}{query}")).await;
-        assert_eq!((answer.status, answer.header("cache-control")), (StatusCode::OK, "no-store"), "{path}");
-        answer.json();
+        assert_eq!((answer.status, answer.header("cache-control")), (StatusCode::OK, "no-cache"), "{path}");
+        let versioned = site.get(&format!("{}{query}", path.replacen("/api", "/api/v1", 1))).await;
+        assert_eq!(versioned.json(), answer.json(), "{path}");
     }
+    assert_eq!(site.get("/api/v1/runs/1/curves?metrik=x").await.status, 400);
 }
 
 #[tokio::test]
@@ -380,7 +380,7 @@ async fn pages_look_as_before() {
         let _steady = steady(&text);
         insta::assert_snapshot!(name, text);
     }
-    let runs = main_of(&site.get("/?offset=1").await.text());
+    let runs = main_of(&site.get("/runs?offset=1").await.text());
     let _steady = steady(&runs);
     insta::assert_snapshot!("runs", runs);
 }
@@ -391,15 +391,24 @@ fn no_request_makes_it_panic() {
     let site = runtime.block_on(site());
     let place = prop_oneof![
         "runs",
+        "api/runs",
         "runs/[0-3]",
         "runs/1/(sweep|tasks/[0-9]{1,3})",
         "api/runs/[0-2]/(sweep|curves|results)",
+        "compare",
+        "regressions",
+        "runs/[1-2]/(length|cells/ten)",
+        "api/compare(/curves)?",
         "api/runs/1/tasks/1/(log|curves)",
         "artifacts/[0-9a-f]{60,66}/x",
         "\\PC{0,12}"
     ];
     let keys = prop_oneof![
         "metric",
+        "of",
+        "smooth",
+        "filter",
+        "columns",
         "job",
         "x",
         "y",
@@ -413,7 +422,20 @@ fn no_request_makes_it_panic() {
         "scale",
         "\\PC{0,6}"
     ];
-    let values = prop_oneof!["train/loss", "states", "chunk", "-", "-?[0-9]{0,25}", "task", "log", "\\PC{0,12}"];
+    let values = prop_oneof![
+        "train/loss",
+        "states",
+        "[1-3](:(ten|transformer))?",
+        "time",
+        "state:failed",
+        "states>[0-9]{1,3} accuracy<1",
+        "chunk",
+        "-",
+        "-?[0-9]{0,25}",
+        "task",
+        "log",
+        "\\PC{0,12}"
+    ];
     let query = prop::collection::vec((keys, values), 0..4);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(300));
     let encode = |text: &str| {
