@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use assay_store::{StoreError, TrackedMetric, TrackedStatus, TrackingError};
 
 pub use add::{Added, add_run};
-pub use source::{Format, RunId, Source};
+pub use source::{RunId, Source, TrackerFormat};
 
 /// A run as another tracker stored it. Times are milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,7 +11,7 @@ const DEEPEST: u32 = 16;
 
 /// A format of another tracker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum TrackerFormat {
     /// A file store of MLflow, by default the folder `mlruns`.
     MlflowFiles,
     /// A SQLite database of MLflow, by default `mlflow.db`.
@@ -22,15 +22,15 @@ pub enum Format {
     Wandb,
 }
 
-impl Format {
+impl TrackerFormat {
     /// The name for people.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Format::MlflowFiles => "MLflow file store",
-            Format::MlflowDatabase => "MLflow database",
-            Format::Tensorboard => "TensorBoard event files",
-            Format::Wandb => "W&B offline runs",
+            TrackerFormat::MlflowFiles => "MLflow file store",
+            TrackerFormat::MlflowDatabase => "MLflow database",
+            TrackerFormat::Tensorboard => "TensorBoard event files",
+            TrackerFormat::Wandb => "W&B offline runs",
         }
     }
 }
@@ -47,7 +47,7 @@ pub enum RunId {
 /// Runs that another tracker stored.
 #[derive(Debug)]
 pub struct Source {
-    format: Format,
+    format: TrackerFormat,
     root: PathBuf,
     database: Option<mlflow_database::Database>,
     /// The runs, in the order in which they are imported.
@@ -69,12 +69,12 @@ impl Source {
         for root in [path.to_owned(), path.join("mlruns")] {
             let runs = mlflow_files::list_runs(&root)?;
             if !runs.is_empty() {
-                return Ok(Source { root, ..source(Format::MlflowFiles, paths(runs)) });
+                return Ok(Source { root, ..source(TrackerFormat::MlflowFiles, paths(runs)) });
             }
         }
         let runs = find_files(path, &|file| wandb::is_run_file(file))?;
         if !runs.is_empty() {
-            return Ok(source(Format::Wandb, paths(runs)));
+            return Ok(source(TrackerFormat::Wandb, paths(runs)));
         }
         let mut runs: Vec<PathBuf> = find_files(path, &|file| tensorboard::is_event_file(file))?
             .into_iter()
@@ -82,14 +82,14 @@ impl Source {
             .collect();
         runs.dedup();
         if !runs.is_empty() {
-            return Ok(source(Format::Tensorboard, paths(runs)));
+            return Ok(source(TrackerFormat::Tensorboard, paths(runs)));
         }
         Err(nothing_known(path))
     }
 
     /// The format.
     #[must_use]
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> TrackerFormat {
         self.format
     }
 
@@ -107,9 +107,9 @@ impl Source {
         match (run, &self.database) {
             (RunId::Key(key), Some(database)) => database.read_run(key).await,
             (RunId::Path(path), _) => match self.format {
-                Format::Wandb => wandb::read_run(path),
-                Format::Tensorboard => tensorboard::read_run(path, &self.root),
-                Format::MlflowFiles | Format::MlflowDatabase => mlflow_files::read_run(path),
+                TrackerFormat::Wandb => wandb::read_run(path),
+                TrackerFormat::Tensorboard => tensorboard::read_run(path, &self.root),
+                TrackerFormat::MlflowFiles | TrackerFormat::MlflowDatabase => mlflow_files::read_run(path),
             },
             (RunId::Key(key), None) => {
                 let message = format!("`{}` has no run `{key}`", self.root.display());
@@ -122,7 +122,12 @@ impl Source {
 async fn open_file(path: &Path) -> Result<Source, ImportError> {
     let root = path.to_owned();
     if wandb::is_run_file(path) {
-        return Ok(Source { format: Format::Wandb, runs: vec![RunId::Path(root.clone())], root, database: None });
+        return Ok(Source {
+            format: TrackerFormat::Wandb,
+            runs: vec![RunId::Path(root.clone())],
+            root,
+            database: None,
+        });
     }
     let mut start = [0; 16];
     let mut file = fs::File::open(path).map_err(|error| ImportError::read(path, error))?;
@@ -131,7 +136,7 @@ async fn open_file(path: &Path) -> Result<Source, ImportError> {
     }
     let database = mlflow_database::Database::open(path).await?;
     let runs = database.list_runs().await?.into_iter().map(RunId::Key).collect();
-    Ok(Source { format: Format::MlflowDatabase, root, database: Some(database), runs })
+    Ok(Source { format: TrackerFormat::MlflowDatabase, root, database: Some(database), runs })
 }
 
 fn nothing_known(path: &Path) -> ImportError {

@@ -38,6 +38,20 @@ fn check_runs(home: &Home) {
 
 #[test]
 fn stores_of_mlflow_are_imported_once() {
+    // The client of the tests is the small one, which has no database.
+    let packages = tempfile::tempdir().unwrap();
+    let pip = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "sqlalchemy",
+        "alembic",
+        "sqlparse",
+        "--target",
+    ];
+    succeed(Command::new(clients_python()).args(pip).arg(packages.path()));
     for (uri, path) in [("mlruns", "mlruns"), ("sqlite:///mlflow.db", "mlflow.db")] {
         let folder = tempfile::tempdir().unwrap();
         let mut command = script(&clients_python(), "make_stores.py");
@@ -45,6 +59,7 @@ fn stores_of_mlflow_are_imported_once() {
             .arg(folder.path())
             .current_dir(&folder)
             .env("MLFLOW_TRACKING_URI", uri)
+            .env("PYTHONPATH", packages.path())
             .env("MLFLOW_ALLOW_FILE_STORE", "true");
         succeed(&mut command);
         let home = Home::new();

@@ -185,11 +185,6 @@ Examples:
     /// Add runs that other trackers stored: MLflow, TensorBoard, W&B
     ///
     /// The format is recognised. A run that was imported before is not added again.
-    #[command(after_help = "Examples:
-  assay import mlruns                  a file store of MLflow
-  assay import mlflow.db               a database of MLflow (SQLite)
-  assay import runs                    event files of TensorBoard; each folder is a run
-  assay import wandb                   offline runs of W&B")]
     Import(ImportArgs),
     /// Check every hash in the store
     ///
