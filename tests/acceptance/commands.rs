@@ -130,7 +130,7 @@ fn the_schema_of_the_workflow_file_is_json_schema() {
 
 #[test]
 fn every_workflow_of_the_catalog_is_planned() {
-    let folder = assay_tests::root().join("workflows/catalog");
+    let folder = root().join("workflows/catalog");
     // Published data for the reader; planning only checks that they exist.
     let data = tempfile::tempdir().expect("a folder");
     std::fs::write(data.path().join("1.json"), "{}").expect("a file");
