@@ -2,6 +2,7 @@
 
 use std::process::Output;
 
+use super::liar::request;
 use super::processes::Server;
 use crate::support::Home;
 
@@ -15,19 +16,26 @@ fn ask(url: &str, token: &str, args: &[&str]) -> Output {
     home.command(args).args(["--server", url]).env("ASSAY_TOKEN", token).output().expect("assay starts")
 }
 
+fn create_token(server: &Server, scope: &str) -> String {
+    let output = server.home.output(&["token", "create", "--scope", scope]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
 #[test]
 fn any_address_but_a_loopback_one_asks_for_a_token_of_the_right_scope() {
     let server = Server::start_on("0.0.0.0:0", &[]);
     let url = server.url.replace("0.0.0.0", "127.0.0.1");
-    let create = |more: &[&str]| {
-        let output = server.home.output(&[&["token", "create", "--scope"], more].concat());
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        text(&output.stdout)
-    };
-    let (read, submit, worker) = (create(&["read"]), create(&["submit"]), create(&["worker"]));
+    let [read, submit, worker] = ["read", "submit", "worker"].map(|scope| create_token(&server, scope));
     for wrong in ["", "wrong", &"0".repeat(64)] {
         let refused = ask(&url, wrong, &["workers"]);
         assert!(!refused.status.success() && text(&refused.stderr).contains("token"), "{}", text(&refused.stderr));
+    }
+    // An MLflow client reads its token from another variable.
+    for (path, variable) in [("/api/2.0/mlflow/runs/get", "MLFLOW_TRACKING_TOKEN"), ("/api/v1/workers", "ASSAY_TOKEN")]
+    {
+        let answer = request(&url, &format!("GET {path}"), b"");
+        assert!(answer.starts_with("HTTP/1.1 401") && answer.contains(&format!("set {variable} to it")), "{answer}");
     }
     let flow = crate::support::fixture("tiny.yaml");
     for token in [&read, &submit, &worker] {

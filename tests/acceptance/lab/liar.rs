@@ -202,8 +202,8 @@ fn a_worker_cannot_report_on_an_attempt_of_another_worker() {
     });
 }
 
-/// Sends a request on a connection of its own, and returns the answer.
-fn request(url: &str, head: &str, body: &[u8]) -> String {
+/// Sends a request on a new connection and returns the answer.
+pub(super) fn request(url: &str, head: &str, body: &[u8]) -> String {
     use std::io::{Read, Write};
     let address = url.trim_start_matches("http://");
     let mut stream = std::net::TcpStream::connect(address).expect("a connection");

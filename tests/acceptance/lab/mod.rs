@@ -1,6 +1,7 @@
 //! A server and worker nodes: real processes on this machine, each worker with locks and folders of its own.
 
 mod access;
+mod cluster;
 mod liar;
 mod operators;
 pub mod processes;

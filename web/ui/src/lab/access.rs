@@ -110,10 +110,12 @@ pub(super) async fn check_token(State(lab): State<Arc<Lab>>, request: Request, n
             hint: format!("create one with `assay token create --scope {}`", allowed[0]),
         }),
         None => {
+            // MLflow's client sends the value of its own variable.
+            let variable = if is_tracking { "MLFLOW_TRACKING_TOKEN" } else { "ASSAY_TOKEN" };
             let mut response = answer_failure(Failure {
                 status: 401,
                 error: "the request has no valid token: it is missing or unknown, it expired, or it was revoked".into(),
-                hint: "create one on the server with `assay token create`, and set ASSAY_TOKEN to it".into(),
+                hint: format!("create one on the server with `assay token create`, and set {variable} to it"),
             });
             let basic = HeaderValue::from_static("Basic realm=\"assay\", charset=\"UTF-8\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, basic);
