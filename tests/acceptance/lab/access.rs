@@ -56,7 +56,7 @@ fn any_address_but_a_loopback_one_asks_for_a_token_of_the_right_scope() {
 
 #[test]
 fn a_worker_with_an_invalid_address_ends_with_an_error() {
-    for wrong in ["http://127.0.0.1:99999", "https://lab", "http://"] {
+    for wrong in ["http://127.0.0.1:99999", "ftp://lab", "http://"] {
         let refused = ask(wrong, "", &["worker"]);
         let said = text(&refused.stderr);
         assert!(!refused.status.success() && said.contains("http://"), "{wrong}: {said}");

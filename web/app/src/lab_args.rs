@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use assay_store::Store;
+use assay_worker::ServerAddress;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::cli::{Cli, Command, CommandError, JsonArg, StartArgs, parse_tag};
 use crate::commands::{self, Printed};
-use crate::remote::Remote;
+use crate::remote::{Remote, Target};
 
 /// How often new lines of a followed log are requested.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -109,6 +110,15 @@ pub struct ListenArgs {
     /// Accept submissions and worker nodes on this address, such as 127.0.0.1:7177
     #[arg(long, value_name = "ADDR", conflicts_with = "port")]
     pub listen: Option<SocketAddr>,
+    /// Use TLS with the certificate chain in this PEM file
+    #[arg(long, value_name = "FILE", requires_all = ["listen", "tls_key"])]
+    pub tls_cert: Option<PathBuf>,
+    /// The private key of the certificate, a PEM file
+    #[arg(long, value_name = "FILE", requires_all = ["listen", "tls_cert"])]
+    pub tls_key: Option<PathBuf>,
+    /// The address at which the jobs of `assay allocate` reach this server; by default the machine's name and the port
+    #[arg(long, value_name = "URL", requires = "listen", value_parser = parse_address)]
+    pub url: Option<String>,
     /// Which machines run tasks
     #[arg(long, value_enum, default_value_t = WorkersOfServer::None, requires = "listen")]
     pub workers: WorkersOfServer,
@@ -355,6 +365,10 @@ impl Scope {
     }
 }
 
+fn parse_address(text: &str) -> Result<String, String> {
+    ServerAddress::parse(text).map(|address| address.to_string())
+}
+
 fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds: Option<f64> = text.parse().ok();
     let known = seconds.filter(|seconds| (0.1..=1e7).contains(seconds));
@@ -385,7 +399,7 @@ impl Command {
 ///
 /// # Errors
 /// If it needs a server and none is named, or the server refuses.
-pub async fn run(home: &Path, server: Option<&str>, command: LabCommand) -> Result<ExitCode, CommandError> {
+pub async fn run(home: &Path, server: Option<&Target>, command: LabCommand) -> Result<ExitCode, CommandError> {
     if let LabCommand::Token(command) = command {
         return commands::token::run(home, command).await;
     }
@@ -409,7 +423,7 @@ pub async fn run(home: &Path, server: Option<&str>, command: LabCommand) -> Resu
 ///
 /// # Errors
 /// If the server refuses, or only the store of this machine can answer the command.
-pub async fn run_on_server(server: &str, command: &Command) -> Result<ExitCode, CommandError> {
+pub async fn run_on_server(server: &Target, command: &Command) -> Result<ExitCode, CommandError> {
     let remote = Remote::new(server)?;
     match command {
         Command::Cancel(args) => {

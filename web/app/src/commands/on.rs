@@ -33,7 +33,14 @@ const PAUSE: Duration = Duration::from_millis(500);
 const IDLE: f64 = 60.0;
 
 pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
-    let listen = ListenArgs { listen: None, workers: WorkersOfServer::None, lease: 60.0 };
+    let listen = ListenArgs {
+        listen: None,
+        tls_cert: None,
+        tls_key: None,
+        url: None,
+        workers: WorkersOfServer::None,
+        lease: 60.0,
+    };
     // The nodes of the cluster connect to this machine; every request needs a token.
     let started = start_lab(home, &listen, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await?;
     let (pools, store) = (Arc::clone(&started.lab.pools), Arc::clone(&started.lab.store));
