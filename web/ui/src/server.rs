@@ -1,6 +1,7 @@
 //! The routes, and the server around them.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,6 +14,8 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -20,7 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::error::Failure;
-use crate::lab::{Lab, with_lab};
+use crate::lab::{Lab, Peer, with_lab};
 use crate::tls::Certificate;
 use crate::{api, assets, pages, security, templates};
 
@@ -152,7 +155,7 @@ async fn accept(
             accepted = listener.accept() => accepted,
             () = &mut shutdown => break,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             // There are too many open files, or the connection is gone already: neither is a reason to end.
             tokio::time::sleep(PAUSE).await;
             continue;
@@ -163,9 +166,9 @@ async fn accept(
         tokio::spawn(async move {
             let _place = place;
             match certificate {
-                None => serve_stream(stream, &http, service, ended).await,
+                None => serve_stream(stream, peer.ip(), &http, service, ended).await,
                 Some(certificate) => match tokio::time::timeout(patience, certificate.accept(stream)).await {
-                    Ok(Ok(stream)) => serve_stream(stream, &http, service, ended).await,
+                    Ok(Ok(stream)) => serve_stream(stream, peer.ip(), &http, service, ended).await,
                     // The client is notified by TLS itself.
                     Ok(Err(_)) | Err(_) => {}
                 },
@@ -181,10 +184,15 @@ async fn accept(
 /// Answers the requests of one connection. The server ends after the request that is in progress.
 async fn serve_stream(
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    peer: IpAddr,
     http: &hyper::server::conn::http1::Builder,
     service: TowerToHyperService<Router>,
     mut ended: tokio::sync::watch::Receiver<bool>,
 ) {
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        service.call(request)
+    });
     let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = pin!(connection);
     // An error of one connection concerns only its client, which notices it.

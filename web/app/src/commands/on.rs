@@ -19,7 +19,7 @@ use super::server::start_lab;
 use super::submit::{SubmittedRun, submit_file};
 use crate::cli::{CommandError, RunArgs};
 use crate::exit;
-use crate::lab_args::{ListenArgs, Scope, WorkersOfServer};
+use crate::lab_args::{LimitArgs, ListenArgs, Scope, WorkersOfServer};
 use crate::record::RunRecord;
 use crate::remote::Remote;
 use crate::signals::StopSignals;
@@ -38,6 +38,7 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
         tls_cert: None,
         tls_key: None,
         url: None,
+        limits: LimitArgs { max_rate: 5000.0, max_streams: 1000, max_upload: 64.0 },
         workers: WorkersOfServer::None,
         lease: 60.0,
     };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use assay_server::{Hub, HubSettings, Pilots, Pools, TokenSource};
 use assay_store::Store;
-use assay_ui::{Certificate, Lab, Reporter};
+use assay_ui::{Certificate, Lab, Limiter, Reporter};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -132,7 +132,8 @@ pub async fn start_lab(home: &Path, args: &ListenArgs, address: SocketAddr) -> R
     };
     let pools = Pools::open(Arc::clone(&hub), home.join("pools.json"), pilots).await?;
     let report = create_reporter(&home).await?;
-    let lab = Lab { hub, pools, store, home, report, guarded };
+    let limiter = Limiter::new(args.limits.limits());
+    let lab = Lab { hub, pools, store, home, report, guarded, limiter };
     Ok(StartedLab { bound, lab, pages, listener, certificate, _lock: lock })
 }
 
