@@ -2,8 +2,9 @@
 
 use std::process::Output;
 
+use super::liar::{request, request_with};
 use super::processes::Server;
-use crate::support::Home;
+use crate::support::{Home, wait_for};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
@@ -15,19 +16,26 @@ fn ask(url: &str, token: &str, args: &[&str]) -> Output {
     home.command(args).args(["--server", url]).env("ASSAY_TOKEN", token).output().expect("assay starts")
 }
 
+fn create_token(server: &Server, scope: &str) -> String {
+    let output = server.home.output(&["token", "create", "--scope", scope]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
 #[test]
 fn any_address_but_a_loopback_one_asks_for_a_token_of_the_right_scope() {
     let server = Server::start_on("0.0.0.0:0", &[]);
     let url = server.url.replace("0.0.0.0", "127.0.0.1");
-    let create = |more: &[&str]| {
-        let output = server.home.output(&[&["token", "create", "--scope"], more].concat());
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        text(&output.stdout)
-    };
-    let (read, submit, worker) = (create(&["read"]), create(&["submit"]), create(&["worker"]));
+    let [read, submit, worker] = ["read", "submit", "worker"].map(|scope| create_token(&server, scope));
     for wrong in ["", "wrong", &"0".repeat(64)] {
         let refused = ask(&url, wrong, &["workers"]);
         assert!(!refused.status.success() && text(&refused.stderr).contains("token"), "{}", text(&refused.stderr));
+    }
+    // An MLflow client reads its token from another variable.
+    for (path, variable) in [("/api/2.0/mlflow/runs/get", "MLFLOW_TRACKING_TOKEN"), ("/api/v1/workers", "ASSAY_TOKEN")]
+    {
+        let answer = request(&url, &format!("GET {path}"), b"");
+        assert!(answer.starts_with("HTTP/1.1 401") && answer.contains(&format!("set {variable} to it")), "{answer}");
     }
     let flow = crate::support::fixture("tiny.yaml");
     for token in [&read, &submit, &worker] {
@@ -48,9 +56,73 @@ fn any_address_but_a_loopback_one_asks_for_a_token_of_the_right_scope() {
 
 #[test]
 fn a_worker_with_an_invalid_address_ends_with_an_error() {
-    for wrong in ["http://127.0.0.1:99999", "https://lab", "http://"] {
+    for wrong in ["http://127.0.0.1:99999", "ftp://lab", "http://"] {
         let refused = ask(wrong, "", &["worker"]);
         let said = text(&refused.stderr);
         assert!(!refused.status.success() && said.contains("http://"), "{wrong}: {said}");
     }
+}
+
+/// The answer to a request with a token.
+fn fetch(url: &str, token: &str, path: &str) -> String {
+    request_with(url, &format!("GET {path}"), &format!("Authorization: Bearer {token}\r\n"), b"")
+}
+
+#[test]
+fn a_client_with_too_many_requests_is_refused_and_others_are_not() {
+    // One request, and the next one after a quarter of an hour.
+    let server = Server::start_on("0.0.0.0:0", &["--max-rate", "0.001"]);
+    let url = server.url.replace("0.0.0.0", "127.0.0.1");
+    let [one, other] = ["read", "read"].map(|scope| create_token(&server, scope));
+    assert!(fetch(&url, &one, "/api/v1/workers").starts_with("HTTP/1.1 200"));
+    let refused = fetch(&url, &one, "/api/v1/workers");
+    assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("retry-after: "), "{refused}");
+    let refused = fetch(&url, &one, "/api/2.0/mlflow/runs/get");
+    assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("REQUEST_LIMIT_EXCEEDED"), "{refused}");
+    assert!(fetch(&url, &other, "/api/v1/workers").starts_with("HTTP/1.1 200"));
+    // Requests without a valid token count for their address.
+    assert!(fetch(&url, "wrong", "/api/v1/workers").starts_with("HTTP/1.1 401"));
+    assert!(fetch(&url, "guess", "/api/v1/workers").starts_with("HTTP/1.1 429"));
+    let refused = ask(&url, &one, &["workers"]);
+    assert!(!refused.status.success() && text(&refused.stderr).contains("429"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn the_connection_of_a_worker_counts_as_a_request_in_progress() {
+    let mut server = Server::start_on("0.0.0.0:0", &["--max-streams", "1"]);
+    server.url = server.url.replace("0.0.0.0", "127.0.0.1");
+    let [token, other] = ["worker", "read"].map(|scope| create_token(&server, scope));
+    server.environment.push(("ASSAY_TOKEN", token.clone()));
+    let mut worker = server.worker("only", &[]);
+    let refused = wait_for("the connection of the worker", || {
+        let answer = fetch(&server.url, &token, "/api/v1/workers");
+        answer.starts_with("HTTP/1.1 429").then_some(answer)
+    });
+    assert!(refused.contains("retry-after: 1\r\n") && refused.contains("at the same time"), "{refused}");
+    assert!(fetch(&server.url, &other, "/api/v1/workers").starts_with("HTTP/1.1 200"));
+    worker.process.kill();
+    wait_for("the end of the connection", || {
+        fetch(&server.url, &token, "/api/v1/workers").starts_with("HTTP/1.1 200").then_some(())
+    });
+}
+
+#[test]
+fn a_file_that_is_too_large_is_refused() {
+    // 1,073 bytes.
+    let server = Server::start(&["--max-upload", "0.000001"]);
+    let put = |size: usize| {
+        let content = vec![7; size];
+        let hash = blake3::hash(&content).to_hex();
+        request(&server.url, &format!("PUT /api/v1/files/{hash}"), &content)
+    };
+    assert!(put(1000).starts_with("HTTP/1.1 201"));
+    let refused = put(2000);
+    assert!(refused.starts_with("HTTP/1.1 413") && refused.contains("--max-upload"), "{refused}");
+    // A command shows the same reason, although the connection has no room for the whole file.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let flow = "name: big\njobs:\n  say:\n    uses: command\n    with: {run: [cat, big.txt], files: [big.txt]}\n";
+    std::fs::write(folder.path().join("flow.yaml"), flow).expect("a workflow");
+    std::fs::write(folder.path().join("big.txt"), vec![7; 50_000_000]).expect("a file");
+    let refused = ask(&server.url, "", &["submit", &folder.path().join("flow.yaml").display().to_string()]);
+    assert!(!refused.status.success() && text(&refused.stderr).contains("--max-upload"), "{}", text(&refused.stderr));
 }

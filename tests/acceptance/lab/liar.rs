@@ -202,13 +202,19 @@ fn a_worker_cannot_report_on_an_attempt_of_another_worker() {
     });
 }
 
-/// Sends a request on a new connection, and returns the response.
-fn request(url: &str, head: &str, body: &[u8]) -> String {
+/// Sends a request on a new connection and returns the response.
+pub(super) fn request(url: &str, head: &str, body: &[u8]) -> String {
+    request_with(url, head, "", body)
+}
+
+/// As [`request`], with header lines.
+pub(super) fn request_with(url: &str, head: &str, headers: &str, body: &[u8]) -> String {
     use std::io::{Read, Write};
     let address = url.trim_start_matches("http://");
     let mut stream = std::net::TcpStream::connect(address).expect("a connection");
     let length = body.len();
-    let text = format!("{head} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+    let text =
+        format!("{head} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n");
     stream.write_all(text.as_bytes()).expect("it is sent");
     stream.write_all(body).expect("it is sent");
     let mut answer = String::new();

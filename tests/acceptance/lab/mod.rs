@@ -1,9 +1,11 @@
 //! A server and worker nodes: real processes on this machine, each worker with separate locks and folders.
 
 mod access;
+mod cluster;
 mod liar;
 mod operators;
 pub mod processes;
+mod tls;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

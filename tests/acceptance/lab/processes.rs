@@ -35,6 +35,8 @@ pub struct Server {
     pub home: Home,
     pub process: Process,
     pub url: String,
+    /// What workers and commands have in their environment.
+    pub environment: Vec<(&'static str, String)>,
     more: Vec<String>,
 }
 
@@ -45,8 +47,8 @@ fn spawn_server(home: &Home, listen: &str, more: &[String]) -> (Process, String)
     let mut lines = BufReader::new(child.stderr.take().expect("its standard error")).lines();
     let url = lines.by_ref().find_map(|line| {
         let line = line.expect("text");
-        let address = line.split(" on http://").nth(1)?.split(',').next()?;
-        Some(format!("http://{address}"))
+        let address = line.split(" on ").find(|part| part.starts_with("http"))?;
+        address.split(',').next().map(str::to_owned)
     });
     // Its later output is read, so that it never blocks.
     std::thread::spawn(move || lines.for_each(drop));
@@ -62,7 +64,7 @@ impl Server {
         let home = Home::new();
         let more: Vec<String> = more.iter().map(ToString::to_string).collect();
         let (process, url) = spawn_server(&home, listen, &more);
-        Server { home, process, url, more }
+        Server { home, process, url, environment: Vec::new(), more }
     }
 
     /// Kills the server; workers detect that.
@@ -72,7 +74,7 @@ impl Server {
 
     /// Starts it again, with the same address.
     pub fn restart(&mut self) {
-        let listen = self.url.trim_start_matches("http://").to_owned();
+        let listen = self.url.split("://").nth(1).expect("a scheme").to_owned();
         self.process = spawn_server(&self.home, &listen, &self.more).0;
     }
 
@@ -82,13 +84,18 @@ impl Server {
         let cache = home.store().display().to_string();
         let mut args = vec!["worker", "--server", &self.url, "--name", name, "--cache", &cache];
         args.extend(more);
-        let child = home.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("assay starts");
+        let mut command = home.command(&args);
+        command.envs(self.environment.iter().cloned()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().expect("assay starts");
         Worker { process: Process(child), _home: home }
     }
 
     pub fn output(&self, args: &[&str]) -> Output {
         // The local store is empty, so results can only come from the server.
-        Home::new().command(args).args(["--server", &self.url]).output().expect("assay starts")
+        let home = Home::new();
+        let mut command = home.command(args);
+        command.args(["--server", &self.url]).envs(self.environment.iter().cloned());
+        command.output().expect("assay starts")
     }
 
     pub fn json(&self, args: &[&str]) -> Value {

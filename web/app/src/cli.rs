@@ -16,6 +16,7 @@ pub use self::start::{ClusterArgs, StartArgs};
 use crate::commands;
 use crate::commands::plugin::{PluginArgs, PluginHostArgs};
 use crate::lab_args::{LabCommand, ListenArgs};
+use crate::remote::Target;
 
 mod compare;
 mod export;
@@ -57,6 +58,10 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "URL", env = "ASSAY_SERVER", hide_env_values = true)]
     server: Option<String>,
 
+    /// For a server with TLS: a PEM file with the certificate authorities to trust instead of those of the system
+    #[arg(long, global = true, value_name = "FILE", env = "ASSAY_CA", hide_env_values = true)]
+    ca: Option<PathBuf>,
+
     #[command(subcommand)]
     pub command: Command,
 }
@@ -89,6 +94,7 @@ Examples:
 Examples:
   assay server --listen 127.0.0.1:7177 --workers local     submissions, run on this machine
   assay server --listen 0.0.0.0:7177                       submissions, run on worker nodes
+  assay server --listen 0.0.0.0:7177 --tls-cert chain.pem --tls-key key.pem
   assay server                       http://127.0.0.1:7177
   assay server --port 0              any free port; the address is printed
   assay server --home results/a      another store")]
@@ -528,10 +534,11 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
         Command::Backends(args) => return commands::backends::run(args.json),
         _ => {}
     }
-    let server = cli.server.as_deref().filter(|server| !server.is_empty());
+    let ca = cli.ca.filter(|file| !file.as_os_str().is_empty());
+    let server = cli.server.filter(|server| !server.is_empty()).map(|address| Target { address, ca });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let done = runtime.block_on(async {
-        if let Some(server) = server.filter(|_| cli.command.is_remote()) {
+        if let Some(server) = server.as_ref().filter(|_| cli.command.is_remote()) {
             return crate::lab_args::run_on_server(server, &cli.command).await;
         }
         match cli.command {
@@ -554,7 +561,7 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Tag(args) => commands::tag::run(home, args).await,
             Command::Rm(args) => commands::rm::run(home, &args).await,
             Command::Cancel(args) => commands::cancel::run(home, &args).await,
-            Command::Lab(command) => crate::lab_args::run(home, server, command).await,
+            Command::Lab(command) => crate::lab_args::run(home, server.as_ref(), command).await,
             Command::Executor(_)
             | Command::Schema(_)
             | Command::Backends(_)

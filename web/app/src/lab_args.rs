@@ -6,12 +6,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use assay_store::Store;
+use assay_ui::Limits;
+use assay_worker::ServerAddress;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::cli::{Cli, Command, CommandError, JsonArg, StartArgs, parse_tag};
 use crate::commands::{self, Printed};
-use crate::remote::Remote;
+use crate::remote::{Remote, Target};
 
 /// How often new lines of a followed log are requested.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -109,12 +111,46 @@ pub struct ListenArgs {
     /// Accept submissions and worker nodes on this address, such as 127.0.0.1:7177
     #[arg(long, value_name = "ADDR", conflicts_with = "port")]
     pub listen: Option<SocketAddr>,
+    /// Use TLS with the certificate chain in this PEM file
+    #[arg(long, value_name = "FILE", requires_all = ["listen", "tls_key"])]
+    pub tls_cert: Option<PathBuf>,
+    /// The private key of the certificate, a PEM file
+    #[arg(long, value_name = "FILE", requires_all = ["listen", "tls_cert"])]
+    pub tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub limits: LimitArgs,
+    /// The address at which the jobs of `assay allocate` reach this server; by default the machine's name and the port
+    #[arg(long, value_name = "URL", requires = "listen", value_parser = parse_address)]
+    pub url: Option<String>,
     /// Which machines run tasks
     #[arg(long, value_enum, default_value_t = WorkersOfServer::None, requires = "listen")]
     pub workers: WorkersOfServer,
     /// How many seconds a worker node may be away before its tasks are given to other workers
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, requires = "listen", value_parser = parse_seconds)]
     pub lease: f64,
+}
+
+/// What one client may ask of a server.
+#[derive(Args)]
+pub struct LimitArgs {
+    /// Requests per second that one token may send, or one address without a token; more are answered with 429
+    #[arg(long, value_name = "N", default_value_t = 5000.0, requires = "listen", value_parser = parse_rate)]
+    pub max_rate: f64,
+    /// Requests at the same time of one token, or of one address without a token; each worker is one
+    #[arg(long, value_name = "N", default_value_t = 1000, requires = "listen", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_streams: u32,
+    /// GiB that an uploaded file may have
+    #[arg(long, value_name = "GIB", default_value_t = 64.0, requires = "listen", value_parser = parse_gib)]
+    pub max_upload: f64,
+}
+
+impl LimitArgs {
+    /// The limits that they mean.
+    pub fn limits(&self) -> Limits {
+        // The conversion saturates.
+        let upload = (self.max_upload * f64::from(1 << 30)) as u64;
+        Limits { rate: self.max_rate, streams: self.max_streams, upload }
+    }
 }
 
 /// Which machines run tasks.
@@ -355,6 +391,20 @@ impl Scope {
     }
 }
 
+fn parse_address(text: &str) -> Result<String, String> {
+    ServerAddress::parse(text).map(|address| address.to_string())
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let known = text.parse().ok().filter(|rate| (0.001..=1e9).contains(rate));
+    known.ok_or_else(|| "give a number of requests per second, at least 0.001".to_owned())
+}
+
+fn parse_gib(text: &str) -> Result<f64, String> {
+    let known = text.parse().ok().filter(|size| (1e-6..=1e9).contains(size));
+    known.ok_or_else(|| "give a number of GiB, at least 0.000001".to_owned())
+}
+
 fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds: Option<f64> = text.parse().ok();
     let known = seconds.filter(|seconds| (0.1..=1e7).contains(seconds));
@@ -385,7 +435,7 @@ impl Command {
 ///
 /// # Errors
 /// If it needs a server and none is named, or the server refuses.
-pub async fn run(home: &Path, server: Option<&str>, command: LabCommand) -> Result<ExitCode, CommandError> {
+pub async fn run(home: &Path, server: Option<&Target>, command: LabCommand) -> Result<ExitCode, CommandError> {
     if let LabCommand::Token(command) = command {
         return commands::token::run(home, command).await;
     }
@@ -409,7 +459,7 @@ pub async fn run(home: &Path, server: Option<&str>, command: LabCommand) -> Resu
 ///
 /// # Errors
 /// If the server refuses, or only the store of this machine can answer the command.
-pub async fn run_on_server(server: &str, command: &Command) -> Result<ExitCode, CommandError> {
+pub async fn run_on_server(server: &Target, command: &Command) -> Result<ExitCode, CommandError> {
     let remote = Remote::new(server)?;
     match command {
         Command::Cancel(args) => {

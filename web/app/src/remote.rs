@@ -1,5 +1,7 @@
 //! The client of a server: its API, and commands that it carries out instead of this machine.
 
+use std::path::PathBuf;
+
 use assay_server::RunStateName;
 use assay_worker::{ServerAddress, TransferError, Transport};
 use serde_json::{Value, json};
@@ -9,6 +11,13 @@ use crate::commands::Printed;
 
 /// The variable that holds a token.
 pub const TOKEN: &str = "ASSAY_TOKEN";
+
+/// The server of a command line.
+pub struct Target {
+    pub address: String,
+    /// A PEM file with the authorities that are trusted instead of those of the system.
+    pub ca: Option<PathBuf>,
+}
 
 /// A server.
 #[derive(Clone)]
@@ -20,9 +29,11 @@ impl Remote {
     /// The server at an address, with the token of this process's environment.
     ///
     /// # Errors
-    /// If the address is invalid.
-    pub fn new(address: &str) -> Result<Remote, CommandError> {
-        Self::with_token(address, std::env::var(TOKEN).ok().filter(|token| !token.is_empty()))
+    /// If the address is invalid, or the file of certificates cannot be read.
+    pub fn new(target: &Target) -> Result<Remote, CommandError> {
+        let token = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
+        let address = ServerAddress::parse(&target.address)?;
+        Ok(Remote { transport: Transport::new(address, token, target.ca.as_deref())? })
     }
 
     /// The server at an address, with a token.
@@ -30,7 +41,7 @@ impl Remote {
     /// # Errors
     /// If the address is invalid.
     pub fn with_token(address: &str, token: Option<String>) -> Result<Remote, CommandError> {
-        Ok(Remote { transport: Transport::new(ServerAddress::parse(address)?, token) })
+        Ok(Remote { transport: Transport::new(ServerAddress::parse(address)?, token, None)? })
     }
 
     /// Transfers files.

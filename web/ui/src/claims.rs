@@ -90,12 +90,7 @@ pub async fn latest_claims(store: &Store, kinds: &[StepKind]) -> Result<Vec<Judg
         }
         let tasks = store.tasks(summary.id).await?;
         let claims = match workflow {
-            Ok(workflow) => {
-                let backends = backends_of(store, summary.id, &tasks).await?;
-                let missing =
-                    |name: &str| (!backends.contains(name)).then(|| "no task of the run computed on it".to_owned());
-                Ok(judge_tasks(&workflow.claims, &tasks, &missing))
-            }
+            Ok(workflow) => Ok(judge_run(store, &workflow.claims, summary.id, &tasks).await?),
             // A run whose file has no claims is not reported, whatever else is wrong with the file.
             Err(_) if !run.source.lines().any(|line| line.starts_with("claims:")) => continue,
             Err(problems) => Err(problems),
@@ -103,6 +98,21 @@ pub async fn latest_claims(store: &Store, kinds: &[StepKind]) -> Result<Vec<Judg
         judged.push(JudgedRun { run, claims, addresses: tasks.into_iter().map(|task| task.address).collect() });
     }
     Ok(judged)
+}
+
+/// Judges claims by a run. Claims that need a backend on which no task of the run computed are not tested.
+///
+/// # Errors
+/// If the store cannot be read.
+pub async fn judge_run(
+    store: &Store,
+    claims: &[Claim],
+    run: RunId,
+    tasks: &[TaskView],
+) -> Result<Vec<JudgedClaim>, StoreError> {
+    let backends = backends_of(store, run, tasks).await?;
+    let missing = |name: &str| (!backends.contains(name)).then(|| "no task of the run computed on it".to_owned());
+    Ok(judge_tasks(claims, tasks, &missing))
 }
 
 /// The backends that attempts of a run computed on, those of its cached tasks included.

@@ -35,10 +35,12 @@ mod query;
 mod security;
 mod server;
 mod templates;
+mod tls;
 mod transmission;
 mod views;
 
-pub use claims::{JudgedRun, changed_params, judge_tasks, latest_claims, recorded_workflow};
-pub use lab::{Lab, Reporter, hash_token};
+pub use claims::{JudgedRun, changed_params, judge_run, judge_tasks, latest_claims, recorded_workflow};
+pub use lab::{Lab, Limiter, Limits, Reporter, hash_token};
 pub use plugins::{PluginDependency, PluginIndex};
 pub use server::{ServeError, router, serve, serve_lab};
+pub use tls::Certificate;

@@ -1,6 +1,7 @@
 //! The routes, and the server around them.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,14 +14,18 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::error::Failure;
 use crate::events::Changes;
-use crate::lab::{Lab, with_lab};
+use crate::lab::{Lab, Peer, with_lab};
+use crate::tls::Certificate;
 use crate::{api, assets, pages, security, templates, transmission};
 
 /// What every handler needs.
@@ -109,7 +114,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
     let site = new_site(store, kinds, None);
-    serve_router(router_of(&site), listener, end_streams(site, shutdown)).await
+    serve_router(router_of(&site), listener, None, end_streams(site, shutdown)).await
 }
 
 /// Ends the streams of events with the server, which would otherwise wait for them.
@@ -118,7 +123,8 @@ async fn end_streams(site: Site, shutdown: impl Future<Output = ()>) {
     site.changes.close();
 }
 
-/// Serves the pages, and the API of a server with worker nodes, until `shutdown` resolves. `pages` is open for reading.
+/// Serves the pages, and the API of a server with worker nodes, until `shutdown` resolves; with a certificate, over TLS. `pages` is open for
+/// reading.
 ///
 /// # Errors
 /// If the listener fails.
@@ -127,27 +133,36 @@ pub async fn serve_lab(
     kinds: Vec<StepKind>,
     lab: Lab,
     listener: TcpListener,
+    certificate: Option<Certificate>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
     let site = new_site(pages, kinds, Some(Arc::clone(&lab.hub)));
-    serve_router(with_lab(router_of(&site), Arc::new(lab)), listener, end_streams(site, shutdown)).await
+    serve_router(with_lab(router_of(&site), Arc::new(lab)), listener, certificate, end_streams(site, shutdown)).await
 }
 
 async fn serve_router(
     mut router: Router,
     listener: TcpListener,
+    certificate: Option<Certificate>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
     if listener.local_addr()?.ip().is_loopback() {
         router = router.layer(middleware::from_fn(security::local_names_only));
     }
-    accept(router, listener, shutdown, HEADERS_TAKE).await;
+    accept(router, listener, certificate, shutdown, HEADERS_TAKE).await;
     Ok(())
 }
 
-/// Answers connections. One that has not sent the head of its next request after `patience` is closed: it would be held
-/// open for ever by somebody who sends a byte now and then.
-async fn accept(router: Router, listener: TcpListener, shutdown: impl Future<Output = ()>, patience: Duration) {
+/// Answers connections. One that has not sent the head of its next request after `patience` is closed: somebody who sends a byte now
+/// and then would hold it open forever.
+async fn accept(
+    router: Router,
+    listener: TcpListener,
+    certificate: Option<Certificate>,
+    shutdown: impl Future<Output = ()>,
+    patience: Duration,
+) {
+    let certificate = certificate.map(Arc::new);
     let service = TowerToHyperService::new(router);
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(patience);
@@ -159,31 +174,53 @@ async fn accept(router: Router, listener: TcpListener, shutdown: impl Future<Out
             accepted = listener.accept() => accepted,
             () = &mut shutdown => break,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, peer)) = accepted else {
             // There are too many open files, or the connection is gone already: neither is a reason to end.
             tokio::time::sleep(PAUSE).await;
             continue;
         };
         // One connection too many is closed at once: it would hold a file descriptor that others need.
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-        let connection = http.serve_connection(TokioIo::new(stream), service.clone()).with_upgrades();
-        let mut ended = ended.clone();
+        let (http, service, ended, certificate) = (http.clone(), service.clone(), ended.clone(), certificate.clone());
         tokio::spawn(async move {
             let _place = place;
-            let mut connection = pin!(connection);
-            // What is wrong with one connection concerns nobody else, and its other end knows.
-            tokio::select! {
-                _ = &mut connection => return,
-                _ = ended.wait_for(|ended| *ended) => {}
+            match certificate {
+                None => serve_stream(stream, peer.ip(), &http, service, ended).await,
+                Some(certificate) => match tokio::time::timeout(patience, certificate.accept(stream)).await {
+                    Ok(Ok(stream)) => serve_stream(stream, peer.ip(), &http, service, ended).await,
+                    // The client is notified by TLS itself.
+                    Ok(Err(_)) | Err(_) => {}
+                },
             }
-            connection.as_mut().graceful_shutdown();
-            let _ = connection.await;
         });
     }
     end.send_replace(true);
     // A reader that stands still is not waited for.
     let all = places.acquire_many(MOST_CONNECTIONS as u32);
     let _ = tokio::time::timeout(FINISHING_TAKES, all).await;
+}
+
+/// Answers the requests of one connection. The server ends after the request that is in progress.
+async fn serve_stream(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    peer: IpAddr,
+    http: &hyper::server::conn::http1::Builder,
+    service: TowerToHyperService<Router>,
+    mut ended: tokio::sync::watch::Receiver<bool>,
+) {
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        service.call(request)
+    });
+    let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    let mut connection = pin!(connection);
+    // An error of one connection concerns only its client, which notices it.
+    tokio::select! {
+        _ = &mut connection => return,
+        _ = ended.wait_for(|ended| *ended) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
 }
 
 /// Gives a failure its form: a page, or JSON below `/api/`.
@@ -223,7 +260,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let router = Router::new().route("/", get(|| async { "here" }));
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        let server = accept(router, listener, async { drop(ended.await) }, Duration::from_millis(100));
+        let server = accept(router, listener, None, async { drop(ended.await) }, Duration::from_millis(100));
         let server = tokio::spawn(server);
         // Each of these is closed by the server; without an answer, or with one that says so.
         for slow in ["", "GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "] {

@@ -4,6 +4,7 @@ use assay_wire::{MAX_MESSAGE, Register, ToServer, ToWorker, decode, encode};
 use futures::stream::SplitSink;
 use futures::{SinkExt, StreamExt};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -11,7 +12,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use super::files::Transport;
 
@@ -24,13 +25,20 @@ pub(super) enum ConnectError {
     Refused(String),
     /// The server's host name cannot be resolved.
     Unresolved(String),
+    /// TLS failed, for example because the server's certificate is not trusted.
+    Untrusted(String),
     /// A retry may succeed.
     Failed(String),
 }
 
+/// A connection with or without TLS.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
 /// A connection on which the worker has registered.
 pub(super) struct Socket {
-    writer: SplitSink<WebSocketStream<MaybeTlsStream<TcpStream>>, Message>,
+    writer: SplitSink<WebSocketStream<Box<dyn Stream>>, Message>,
     /// The server's messages; ends with the connection.
     pub(super) incoming: mpsc::Receiver<ToWorker>,
     reader: JoinHandle<()>,
@@ -50,7 +58,7 @@ impl Socket {
         let address = transport.server().socket();
         let invalid = |error: Error| ConnectError::Refused(format!("`{address}` is not a valid address: {error}"));
         let mut request = address.as_str().into_client_request().map_err(invalid)?;
-        resolve_host(request.uri().host().unwrap_or_default(), request.uri().port_u16().unwrap_or(80)).await?;
+        let (host, port) = (request.uri().host().unwrap_or_default().to_owned(), request.uri().port_u16());
         if let Some(authorization) = transport.authorization() {
             let value = HeaderValue::from_str(&authorization);
             let value =
@@ -58,9 +66,10 @@ impl Socket {
             request.headers_mut().insert("authorization", value);
         }
         let config = WebSocketConfig::default().max_message_size(Some(MAX_MESSAGE)).max_frame_size(Some(MAX_MESSAGE));
-        let (stream, _) = match connect_async_with_config(request, Some(config), true).await {
+        let stream = connect_stream(&transport, &host, port).await?;
+        let (stream, _) = match client_async_with_config(request, stream, Some(config)).await {
             Ok(connected) => connected,
-            Err(Error::Http(response)) if matches!(response.status().as_u16(), 401 | 403 | 404 | 421) => {
+            Err(Error::Http(response)) if matches!(response.status().as_u16(), 400 | 401 | 403 | 404 | 421) => {
                 let body = response.body().as_deref().unwrap_or_default();
                 let text = String::from_utf8_lossy(&body[..body.len().min(500)]).into_owned();
                 return Err(ConnectError::Refused(format!("the server answered {}: {text}", response.status())));
@@ -107,12 +116,28 @@ impl Socket {
     }
 }
 
-/// Looks a host name up, to distinguish an unknown name from a server that does not answer.
-async fn resolve_host(host: &str, port: u16) -> Result<(), ConnectError> {
+/// Connects to a host, with TLS if the server's address says so.
+async fn connect_stream(transport: &Transport, host: &str, port: Option<u16>) -> Result<Box<dyn Stream>, ConnectError> {
+    let secure = transport.server().is_secure();
     // A URL has brackets around an IPv6 address; the resolver does not accept them.
     let name = host.trim_start_matches('[').trim_end_matches(']');
+    let failed = |error: std::io::Error| ConnectError::Failed(error.to_string());
+    // The lookup alone distinguishes an unknown name from a server that does not answer.
     let unresolved = |error: std::io::Error| ConnectError::Unresolved(format!("`{name}` cannot be resolved: {error}"));
-    tokio::net::lookup_host((name, port)).await.map(drop).map_err(unresolved)
+    let found = tokio::net::lookup_host((name, port.unwrap_or(if secure { 443 } else { 80 }))).await;
+    let addresses: Vec<_> = found.map_err(unresolved)?.collect();
+    let stream = TcpStream::connect(addresses.as_slice()).await.map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    if !secure {
+        return Ok(Box::new(stream));
+    }
+    match transport.trust().connect(name, stream).await {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(error) => Err(match transport.trust().explain(&error) {
+            Some(why) => ConnectError::Untrusted(why),
+            None => failed(error),
+        }),
+    }
 }
 
 impl Drop for Socket {

@@ -8,6 +8,9 @@ use std::time::Duration;
 use assay_core::AttemptId;
 use ureq::Agent;
 
+use super::address::ServerAddress;
+use super::tls::Trust;
+
 /// The header of an upload's offset: in a request, where its content starts; in a response, how much of the file the server has.
 const OFFSET: &str = "x-assay-offset";
 
@@ -16,59 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long the content of one request may take. A longer transfer is continued by another request.
 const BODY_PATIENCE: Duration = Duration::from_secs(300);
-
-/// A server's address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerAddress {
-    /// Host and port, and a path before `/api` if a proxy needs one.
-    place: String,
-}
-
-impl ServerAddress {
-    /// Reads an address such as `http://10.0.0.5:7177`.
-    ///
-    /// # Errors
-    /// What is wrong with it, as a message.
-    pub fn parse(text: &str) -> Result<ServerAddress, String> {
-        let place = match text.split_once("://") {
-            Some(("http", place)) => place,
-            Some(("https", _)) => {
-                return Err("this version has no TLS; put it behind a proxy or an SSH tunnel, and use `http://`".into());
-            }
-            Some((scheme, _)) => return Err(format!("`{scheme}://` is not supported for a server; use `http://`")),
-            None => text,
-        };
-        let place = place.trim_end_matches('/');
-        let invalid = || format!("`{text}` is not a server's address; give one such as http://10.0.0.5:7177");
-        if place.is_empty() || place.contains(char::is_whitespace) || place.contains(['?', '#', '@']) {
-            return Err(invalid());
-        }
-        let host = place.split('/').next().unwrap_or_default();
-        let port = host.rsplit_once(':').filter(|_| !host.ends_with(']'));
-        if port.is_some_and(|(name, port)| name.is_empty() || port.parse::<u16>().is_err()) {
-            return Err(invalid());
-        }
-        Ok(ServerAddress { place: place.to_owned() })
-    }
-
-    /// The URL of a path of the API.
-    #[must_use]
-    pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.place)
-    }
-
-    /// The URL for a worker's connection.
-    #[must_use]
-    pub fn socket(&self) -> String {
-        format!("ws://{}/api/v1/worker", self.place)
-    }
-}
-
-impl std::fmt::Display for ServerAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "http://{}", self.place)
-    }
-}
 
 /// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
@@ -98,30 +48,52 @@ pub struct Transport {
     agent: Agent,
     server: ServerAddress,
     token: Option<String>,
+    /// For TLS.
+    trust: Trust,
 }
 
 impl Transport {
-    /// A transport to this server, with this token.
-    #[must_use]
-    pub fn new(server: ServerAddress, token: Option<String>) -> Transport {
-        Self::with_patience(server, token, BODY_PATIENCE)
+    /// To this server, with this token. If the server uses TLS, `ca` is a PEM file with the authorities that are trusted instead of those
+    /// of the system.
+    ///
+    /// # Errors
+    /// What is wrong with the file, for a person.
+    pub fn new(server: ServerAddress, token: Option<String>, ca: Option<&Path>) -> Result<Transport, String> {
+        let trust = if server.is_secure() { Trust::load(ca)? } else { Trust::nobody() };
+        Ok(Self::with_patience(server, token, trust, BODY_PATIENCE))
     }
 
-    fn with_patience(server: ServerAddress, token: Option<String>, body_patience: Duration) -> Transport {
+    fn with_patience(server: ServerAddress, token: Option<String>, trust: Trust, body_patience: Duration) -> Transport {
         let config = Agent::config_builder()
+            .tls_config(trust.http_config())
             .http_status_as_error(false)
             .timeout_connect(Some(PATIENCE))
             .timeout_recv_response(Some(PATIENCE * 4))
             .timeout_send_body(Some(body_patience))
             .timeout_recv_body(Some(body_patience))
             .build();
-        Transport { agent: Agent::new_with_config(config), server, token }
+        Transport { agent: Agent::new_with_config(config), server, token, trust }
     }
 
     /// The server.
     #[must_use]
     pub fn server(&self) -> &ServerAddress {
         &self.server
+    }
+
+    /// Whose certificates are trusted.
+    pub(super) fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    /// Explains why a request failed.
+    fn failed(&self, error: ureq::Error) -> TransferError {
+        let explained = match &error {
+            ureq::Error::Rustls(error) => Some(self.trust.explain_tls(error)),
+            ureq::Error::Io(error) => self.trust.explain(error),
+            _ => None,
+        };
+        TransferError::Failed(explained.unwrap_or_else(|| error.to_string()))
     }
 
     /// The value of a request's `Authorization` header.
@@ -139,7 +111,7 @@ impl Transport {
         if let Some(authorization) = self.authorization() {
             request = request.header("authorization", authorization);
         }
-        read_text(request.call())
+        self.read_text(request.call())
     }
 
     /// Posts JSON, and returns the response as text.
@@ -151,7 +123,7 @@ impl Transport {
         if let Some(authorization) = self.authorization() {
             request = request.header("authorization", authorization);
         }
-        read_text(request.send(body))
+        self.read_text(request.send(body))
     }
 
     /// Downloads the file at a path of the API into `target`, resumes from the bytes of an earlier try, and verifies its hash.
@@ -179,7 +151,7 @@ impl Transport {
         if let Some(authorization) = self.authorization() {
             request = request.header("authorization", authorization);
         }
-        let mut response = request.call().map_err(|error| TransferError::Failed(error.to_string()))?;
+        let mut response = request.call().map_err(|error| self.failed(error))?;
         match response.status().as_u16() {
             // The whole file, regardless of the requested range.
             200 => file.set_len(0)?,
@@ -219,7 +191,7 @@ impl Transport {
         if let Some(authorization) = self.authorization() {
             head = head.header("authorization", authorization);
         }
-        let mut head = head.call().map_err(|error| TransferError::Failed(error.to_string()))?;
+        let mut head = head.call().map_err(|error| self.failed(error))?;
         match head.status().as_u16() {
             200 => Ok(None),
             404 => {
@@ -238,11 +210,13 @@ impl Transport {
         file.seek(SeekFrom::Start(begin))?;
         let mut request = self.agent.put(self.server.url(path)).header(OFFSET, begin.to_string());
         request = request.header("content-length", (length - begin).to_string());
+        // The server answers before the content is sent. Otherwise a refusal closes the connection during the upload, and the answer is lost.
+        request = request.header("expect", "100-continue");
         if let Some(authorization) = self.authorization() {
             request = request.header("authorization", authorization);
         }
         let body = ureq::SendBody::from_owned_reader(file.take(length - begin));
-        read_text(request.send(body)).map(drop)
+        self.read_text(request.send(body)).map(drop)
     }
 
     /// Uploads an output of an attempt.
@@ -259,6 +233,15 @@ impl Transport {
     /// As [`Transport::upload`].
     pub fn upload_checkpoint(&self, attempt: AttemptId, hash: &str, from: &Path) -> Result<(), TransferError> {
         self.upload(&format!("{}?checkpoint=true", upload_path(attempt, hash)), from)
+    }
+
+    fn read_text(&self, answer: Answer) -> Result<String, TransferError> {
+        let mut response = answer.map_err(|error| self.failed(error))?;
+        if !response.status().is_success() {
+            return Err(read_refusal(&mut response));
+        }
+        let text = response.body_mut().with_config().limit(1 << 30).read_to_string();
+        text.map_err(|error| self.failed(error))
     }
 }
 
@@ -277,15 +260,6 @@ fn verify_hash(target: &Path, hash: &str) -> Result<(), TransferError> {
 }
 
 type Answer = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
-
-fn read_text(answer: Answer) -> Result<String, TransferError> {
-    let mut response = answer.map_err(|error| TransferError::Failed(error.to_string()))?;
-    if !response.status().is_success() {
-        return Err(read_refusal(&mut response));
-    }
-    let text = response.body_mut().with_config().limit(1 << 30).read_to_string();
-    text.map_err(|error| TransferError::Failed(error.to_string()))
-}
 
 /// The error in an answer whose status is not a success.
 fn read_refusal(response: &mut ureq::http::Response<ureq::Body>) -> TransferError {
@@ -377,29 +351,12 @@ mod tests {
     #[test]
     fn a_server_that_stops_sending_is_given_up_and_the_rest_requested_again() {
         const CONTENT: &[u8] = &[7; 4096];
-        let transport = Transport::with_patience(serve_quarters(CONTENT), None, Duration::from_millis(300));
+        let transport =
+            Transport::with_patience(serve_quarters(CONTENT), None, Trust::nobody(), Duration::from_millis(300));
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("file");
         let hash = blake3::hash(CONTENT).to_hex().to_string();
         transport.download("/file", &hash, &target).unwrap();
         assert_eq!(std::fs::read(&target).unwrap(), CONTENT);
-    }
-
-    #[test]
-    fn an_address_is_read_and_an_invalid_one_is_refused() {
-        let parse = |text: &str| ServerAddress::parse(text).map(|server| server.to_string());
-        assert_eq!(parse("http://10.0.0.5:7177/"), Ok("http://10.0.0.5:7177".into()));
-        assert_eq!(parse("localhost:7177"), Ok("http://localhost:7177".into()));
-        for good in ["http://lab", "http://[::1]", "http://[::1]:7177"] {
-            assert_eq!(parse(good), Ok(good.into()));
-        }
-        let server = ServerAddress::parse("http://lab/assay").unwrap();
-        assert_eq!(server.socket(), "ws://lab/assay/api/v1/worker");
-        assert_eq!(server.url("/api/v1/runs"), "http://lab/assay/api/v1/runs");
-        for bad in
-            ["", "http://", "ftp://x", "https://x", "http://a b", "http://u@h", "lab:99999", "lab:", ":7177", "lab:x/y"]
-        {
-            assert!(parse(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -288,7 +288,12 @@ impl Life<'_> {
                 self.disconnect(&why);
                 Ok(())
             }
-            Err(ConnectError::Failed(why)) => {
+            // The certificate of a server to which this worker was connected may be replaced, so the worker retries.
+            Err(ConnectError::Untrusted(why)) if !self.joined => {
+                let server = self.settings.transport.server();
+                Err(RemoteError::Refused(format!("cannot connect to {server}: {why}")))
+            }
+            Err(ConnectError::Failed(why) | ConnectError::Untrusted(why)) => {
                 self.disconnect(&why);
                 Ok(())
             }

@@ -6,19 +6,22 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use assay_claims::JudgedClaim;
 use assay_core::RunId;
 use assay_server::{PoolSettings, RunStateName};
+use assay_store::Store;
+use assay_ui::judge_run;
 use serde_json::json;
 use tokio::sync::oneshot;
 
+use super::run::{print_record, print_record_json};
 use super::server::start_lab;
-use super::submit::submit_file;
+use super::submit::{SubmittedRun, submit_file};
 use crate::cli::{CommandError, RunArgs};
 use crate::exit;
-use crate::lab_args::{ListenArgs, Scope, WorkersOfServer};
+use crate::lab_args::{LimitArgs, ListenArgs, Scope, WorkersOfServer};
 use crate::record::RunRecord;
 use crate::remote::Remote;
-use crate::report;
 use crate::signals::StopSignals;
 use crate::terminal::print_line;
 
@@ -30,7 +33,15 @@ const PAUSE: Duration = Duration::from_millis(500);
 const IDLE: f64 = 60.0;
 
 pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
-    let listen = ListenArgs { listen: None, workers: WorkersOfServer::None, lease: 60.0 };
+    let listen = ListenArgs {
+        listen: None,
+        tls_cert: None,
+        tls_key: None,
+        url: None,
+        limits: LimitArgs { max_rate: 5000.0, max_streams: 1000, max_upload: 64.0 },
+        workers: WorkersOfServer::None,
+        lease: 60.0,
+    };
     // The nodes of the cluster connect to this machine; every request needs a token.
     let started = start_lab(home, &listen, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))).await?;
     let (pools, store) = (Arc::clone(&started.lab.pools), Arc::clone(&started.lab.store));
@@ -49,24 +60,28 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
     let (stop, stopped) = oneshot::channel::<()>();
     let server = tokio::spawn(started.serve(async move { drop(stopped.await) }));
     let done = follow(&remote, &args).await;
-    // Whatever came of the run, nothing of it stays on the cluster.
+    // Nothing of the run stays on the cluster, however the run ended.
     if let Err(error) = pools.remove(POOL).await {
         print_line(format_args!("the jobs of the cluster cannot be cancelled: {error}"));
     }
     let record = match &done {
-        Ok(run) => Some(RunRecord::load(&store, RunId(*run)).await),
+        Ok(submitted) => Some(judge_record(&store, submitted).await),
         Err(_) => None,
     };
     let revoked = store.revoke_token(number).await;
     let _ = stop.send(());
     server.await??;
     revoked?;
-    let record = match (done, record) {
+    let (submitted, (record, judged)) = match (done, record) {
         (Err(error), _) => return Err(error),
-        (Ok(_), Some(record)) => record?,
-        (Ok(run), None) => return Err(format!("run {run} cannot be read").into()),
+        (Ok(submitted), Some(record)) => (submitted, record?),
+        (Ok(submitted), None) => return Err(format!("run {} cannot be read", submitted.run).into()),
     };
-    show_record(&record, &args, home)?;
+    if args.json {
+        print_record_json(&record, submitted.warnings, &judged)?;
+    } else {
+        print_record(&record, &judged, home, args.quiet)?;
+    }
     Ok(ExitCode::from(match record.run.summary.state {
         RunStateName::Succeeded => 0,
         RunStateName::Cancelled => exit::INTERRUPTED,
@@ -74,10 +89,18 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
     }))
 }
 
+/// Reads a run that has ended, and judges its claims.
+async fn judge_record(store: &Store, submitted: &SubmittedRun) -> Result<(RunRecord, Vec<JudgedClaim>), CommandError> {
+    let record = RunRecord::load(store, RunId(submitted.run)).await?;
+    let judged = judge_run(store, &submitted.claims, RunId(submitted.run), &record.tasks).await?;
+    Ok((record, judged))
+}
+
 /// Submits the file, and waits for the end of the run. The first Ctrl-C cancels the run.
-async fn follow(remote: &Remote, args: &RunArgs) -> Result<i64, CommandError> {
+async fn follow(remote: &Remote, args: &RunArgs) -> Result<SubmittedRun, CommandError> {
     let mut signals = StopSignals::listen_for_stop();
-    let run = submit_file(remote, &args.start).await?;
+    let submitted = submit_file(remote, &args.start).await?;
+    let run = submitted.run;
     let mut last = serde_json::Value::Null;
     loop {
         let (state, counts) = remote.run_state(run).await?;
@@ -87,7 +110,7 @@ async fn follow(remote: &Remote, args: &RunArgs) -> Result<i64, CommandError> {
         }
         last = counts;
         if state != RunStateName::Running {
-            return Ok(run);
+            return Ok(submitted);
         }
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}
@@ -97,16 +120,4 @@ async fn follow(remote: &Remote, args: &RunArgs) -> Result<i64, CommandError> {
             }
         }
     }
-}
-
-fn show_record(record: &RunRecord, args: &RunArgs, home: &Path) -> Result<(), CommandError> {
-    if args.json {
-        return super::print_json(&report::run_json(record, super::step_kinds()));
-    }
-    let results = report::results_table(record, super::step_kinds(), super::terminal_width());
-    if !results.is_empty() {
-        super::print_out(&results)?;
-    }
-    print_line(format_args!("\n{}", report::outcome_text(record, home).trim_end()));
-    Ok(())
 }

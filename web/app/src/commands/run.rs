@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use assay_claims::JudgedClaim;
 use assay_core::Capacity;
 use assay_server::{Marks, RunReport, RunStateName, Submission, WorkerLink, execute_run};
 use assay_spec::{Workflow, printable};
 use assay_store::Store;
 use assay_ui::judge_tasks;
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -55,22 +57,38 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
     let (report, record) = result?;
     let judged = judge_tasks(&claims, &record.tasks, &|name| missing.get(name).cloned());
     if json {
-        let mut json = report::run_json(&record, super::step_kinds());
-        json["warnings"] = warnings;
-        json["claims"] = serde_json::to_value(&judged)?;
-        super::print_json(&json)?;
+        print_record_json(&record, warnings, &judged)?;
     } else {
-        let results = report::results_table(&record, super::step_kinds(), super::terminal_width());
-        let verdicts = claims_text(&judged);
-        let parts: Vec<String> = [results, verdicts].into_iter().filter(|part| !part.is_empty()).collect();
-        if !parts.is_empty() {
-            super::print_out(&parts.join("\n\n"))?;
-        }
-        if !quiet || report.state != RunStateName::Succeeded {
-            print_line(format_args!("\n{}", report::outcome_text(&record, home).trim_end()));
-        }
+        print_record(&record, &judged, home, quiet)?;
     }
     Ok(ExitCode::from(exit::code_of_run(&report)))
+}
+
+/// Prints a run that has ended as JSON, with the warnings about its file and the verdicts on its claims.
+///
+/// # Errors
+/// If it cannot be printed.
+pub fn print_record_json(record: &RunRecord, warnings: Value, judged: &[JudgedClaim]) -> Result<(), CommandError> {
+    let mut json = report::run_json(record, super::step_kinds());
+    json["warnings"] = warnings;
+    json["claims"] = serde_json::to_value(judged)?;
+    super::print_json(&json)
+}
+
+/// Prints a run that has ended: its results, the verdicts on its claims, and how it ended. `quiet` omits the end of a success.
+///
+/// # Errors
+/// If it cannot be printed.
+pub fn print_record(record: &RunRecord, judged: &[JudgedClaim], home: &Path, quiet: bool) -> Result<(), CommandError> {
+    let results = report::results_table(record, super::step_kinds(), super::terminal_width());
+    let parts: Vec<String> = [results, claims_text(judged)].into_iter().filter(|part| !part.is_empty()).collect();
+    if !parts.is_empty() {
+        super::print_out(&parts.join("\n\n"))?;
+    }
+    if !quiet || record.state() != RunStateName::Succeeded {
+        print_line(format_args!("\n{}", report::outcome_text(record, home).trim_end()));
+    }
+    Ok(())
 }
 
 /// Runs a workflow in this process, then reads its record from the store.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use assay_server::{Hub, HubSettings, Pilots, Pools, TokenSource};
 use assay_store::Store;
-use assay_ui::{Lab, Reporter};
+use assay_ui::{Certificate, Lab, Limiter, Reporter};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -47,9 +47,9 @@ async fn run_pages(home: &Path, port: u16) -> Result<ExitCode, CommandError> {
 
 async fn run_lab(home: &Path, args: &ListenArgs, address: SocketAddr) -> Result<ExitCode, CommandError> {
     let started = start_lab(home, args, address).await?;
-    let (bound, guarded) = (started.bound, started.lab.guarded);
+    let (bound, guarded, scheme) = (started.bound, started.lab.guarded, started.scheme());
     print_line(format_args!(
-        "serving {} on http://{bound}, for workers and submissions  (Ctrl-C stops)",
+        "serving {} on {scheme}://{bound}, for workers and submissions  (Ctrl-C stops)",
         home.display()
     ));
     if guarded {
@@ -68,17 +68,24 @@ pub struct StartedLab {
     pub lab: Lab,
     pages: Store,
     listener: TcpListener,
+    certificate: Option<Certificate>,
     _lock: File,
 }
 
 impl StartedLab {
+    /// The scheme of the server's address.
+    fn scheme(&self) -> &'static str {
+        scheme_with(self.certificate.is_some())
+    }
+
     /// Answers requests until `stop` resolves.
     ///
     /// # Errors
     /// If the listener fails.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), CommandError> {
         let store = Arc::clone(&self.lab.store);
-        assay_ui::serve_lab(self.pages, super::step_kinds().to_vec(), self.lab, self.listener, stop).await?;
+        let StartedLab { lab, pages, listener, certificate, .. } = self;
+        assay_ui::serve_lab(pages, super::step_kinds().to_vec(), lab, listener, certificate, stop).await?;
         // Runs that are under way resume when the server is started again.
         store.close().await;
         Ok(())
@@ -91,6 +98,10 @@ impl StartedLab {
 /// If another server uses the store, the address is taken, or the store cannot be used.
 pub async fn start_lab(home: &Path, args: &ListenArgs, address: SocketAddr) -> Result<StartedLab, CommandError> {
     let guarded = !address.ip().is_loopback();
+    let certificate = match (&args.tls_cert, &args.tls_key) {
+        (Some(chain), Some(key)) => Some(Certificate::load(chain, key, Box::new(|line: String| print_line(line)))?),
+        _ => None,
+    };
     let listener = bind_listener(address, "--listen").await?;
     let store = Arc::new(Store::open(home).await?);
     let lock = lock_store(home)?;
@@ -113,15 +124,22 @@ pub async fn start_lab(home: &Path, args: &ListenArgs, address: SocketAddr) -> R
     }
     let pages = Store::open_read_only(&home).await?;
     let bound = listener.local_addr()?;
+    let by_name = || format!("{}://{}:{}", scheme_with(certificate.is_some()), reachable_name(bound), bound.port());
     let pilots = Pilots {
-        server: format!("http://{}:{}", reachable_name(bound), bound.port()),
+        server: args.url.clone().unwrap_or_else(by_name),
         token: guarded.then(|| token_source(home.clone(), Arc::clone(&store))),
         program: std::env::current_exe()?.display().to_string(),
     };
     let pools = Pools::open(Arc::clone(&hub), home.join("pools.json"), pilots).await?;
     let report = create_reporter(&home).await?;
-    let lab = Lab { hub, pools, store, home, report, guarded };
-    Ok(StartedLab { bound, lab, pages, listener, _lock: lock })
+    let limiter = Limiter::new(args.limits.limits());
+    let lab = Lab { hub, pools, store, home, report, guarded, limiter };
+    Ok(StartedLab { bound, lab, pages, listener, certificate, _lock: lock })
+}
+
+/// The scheme of addresses with or without TLS.
+fn scheme_with(tls: bool) -> &'static str {
+    if tls { "https" } else { "http" }
 }
 
 /// By which name other machines reach an address: that of this machine if it listens on all.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use assay_server::{Descriptions, LabSubmission, RunStateName, SubmittedFile, expand_files};
-use assay_spec::Workflow;
+use assay_spec::{Claim, Workflow};
 use serde_json::{Value, json};
 
 use crate::cli::{CommandError, StartArgs};
@@ -22,7 +22,7 @@ use crate::workflow_plugins::check_plugins;
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub async fn run(remote: &Remote, args: SubmitArgs) -> Result<ExitCode, CommandError> {
-    let run = submit_file(remote, &args.start).await?;
+    let run = submit_file(remote, &args.start).await?.run;
     if args.json {
         super::print_json(&json!({"run": run}))?;
     } else {
@@ -31,18 +31,29 @@ pub async fn run(remote: &Remote, args: SubmitArgs) -> Result<ExitCode, CommandE
     if args.follow { follow_run(remote, run, args.json).await } else { Ok(ExitCode::SUCCESS) }
 }
 
-/// Sends a workflow file and the files that it names; returns the number of the run.
+/// A run that was submitted.
+pub struct SubmittedRun {
+    pub run: i64,
+    /// The claims of the jobs that the run has.
+    pub claims: Vec<Claim>,
+    /// The warnings about the file, as JSON.
+    pub warnings: Value,
+}
+
+/// Sends a workflow file and the files that it names.
 ///
 /// # Errors
 /// If a file cannot be read, or the server refuses.
-pub async fn submit_file(remote: &Remote, start: &StartArgs) -> Result<i64, CommandError> {
+pub async fn submit_file(remote: &Remote, start: &StartArgs) -> Result<SubmittedRun, CommandError> {
     let (mut submission, workflow) = read_submission(start)?;
+    let (claims, warnings) = (workflow.claims.clone(), serde_json::to_value(&workflow.warnings.problems)?);
     let files = tokio::task::spawn_blocking(move || collect_files(&workflow)).await??;
     submission.files = send_files(remote, &files).await?;
     let file = start.file.clone();
     submission.git = tokio::task::spawn_blocking(move || git::state_of(&file)).await?;
     let answer = remote.post("/api/v1/runs".into(), &serde_json::to_value(&submission)?).await?;
-    Ok(answer["run"].as_i64().ok_or("the server's answer has no run number")?)
+    let run = answer["run"].as_i64().ok_or("the server's answer has no run number")?;
+    Ok(SubmittedRun { run, claims, warnings })
 }
 
 /// Reads and checks the workflow file and the files that it includes.

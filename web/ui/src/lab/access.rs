@@ -2,6 +2,7 @@
 //! everything.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, header};
@@ -9,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::Lab;
+use super::limits::{Client, Peer, Stream, count_body};
 use crate::error::Failure;
 use crate::mlflow::{READING, is_tracking_path, refuse_request};
 
@@ -80,7 +82,7 @@ fn is_foreign(headers: &HeaderMap) -> bool {
     !own("http") && !own("https")
 }
 
-/// Passes a request on if its token allows it.
+/// Passes a request on if its token allows it, and if its client does not exceed the limits.
 pub(super) async fn check_token(State(lab): State<Arc<Lab>>, request: Request, next: Next) -> Response {
     let is_tracking = is_tracking_path(request.uri().path());
     let answer_failure = |failure| if is_tracking { refuse_request(&failure) } else { answer_failure(failure) };
@@ -92,34 +94,52 @@ pub(super) async fn check_token(State(lab): State<Arc<Lab>>, request: Request, n
         });
     }
     let allowed = allowed_scopes(request.method(), request.uri().path());
-    if !lab.guarded || allowed.is_empty() {
-        return next.run(request).await;
-    }
-    let scope = match read_token(request.headers()) {
-        None => None,
-        Some(token) => match lab.store.token_scope(&hash_token(&token)).await {
+    let peer = request.extensions().get::<Peer>().copied();
+    let (mut client, mut scope) = (Client::at(peer), None);
+    if let Some(token) = read_token(request.headers()).filter(|_| lab.guarded) {
+        let hash = hash_token(&token);
+        scope = match lab.store.token_scope(&hash).await {
             Ok(scope) => scope,
             Err(error) => return answer_failure(Failure::internal(error)),
-        },
+        };
+        if scope.is_some() {
+            client = Client::Token(hash);
+        }
+    }
+    let stream = match lab.limiter.admit(client, Instant::now()) {
+        Ok(stream) => Arc::new(stream),
+        Err(excess) => return excess.mark(answer_failure(excess.failure())),
     };
+    if !lab.guarded || allowed.is_empty() {
+        return run_counted(request, next, stream).await;
+    }
     match scope {
-        Some(scope) if allowed.contains(&scope.as_str()) => next.run(request).await,
+        Some(scope) if allowed.contains(&scope.as_str()) => run_counted(request, next, stream).await,
         Some(scope) => answer_failure(Failure {
             status: 403,
             error: format!("a token with the scope `{scope}` does not allow this"),
             hint: format!("create one with `assay token create --scope {}`", allowed[0]),
         }),
         None => {
+            // MLflow's client sends the value of its own variable.
+            let variable = if is_tracking { "MLFLOW_TRACKING_TOKEN" } else { "ASSAY_TOKEN" };
             let mut response = answer_failure(Failure {
                 status: 401,
                 error: "the request has no valid token: it is missing or unknown, it expired, or it was revoked".into(),
-                hint: "create one on the server with `assay token create`, and set ASSAY_TOKEN to it".into(),
+                hint: format!("create one on the server with `assay token create`, and set {variable} to it"),
             });
             let basic = HeaderValue::from_static("Basic realm=\"assay\", charset=\"UTF-8\"");
             response.headers_mut().insert(header::WWW_AUTHENTICATE, basic);
             response
         }
     }
+}
+
+/// Passes a request on that counts as in progress until its answer was sent. The connection of a worker keeps `stream` from the
+/// request's extensions.
+async fn run_counted(mut request: Request, next: Next, stream: Arc<Stream>) -> Response {
+    request.extensions_mut().insert(Arc::clone(&stream));
+    count_body(next.run(request).await, stream)
 }
 
 fn answer_failure(failure: Failure) -> Response {

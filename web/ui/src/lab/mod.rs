@@ -5,6 +5,7 @@
 
 mod access;
 mod health;
+mod limits;
 mod pools;
 mod runs;
 mod socket;
@@ -25,6 +26,8 @@ use axum::routing::{get, post, put};
 use serde_json::Value;
 
 pub use access::hash_token;
+pub(crate) use limits::Peer;
+pub use limits::{Limiter, Limits};
 pub(crate) use transfer::send_file;
 
 /// The largest submission, in bytes.
@@ -47,6 +50,8 @@ pub struct Lab {
     pub report: Arc<Reporter>,
     /// Whether requests need tokens.
     pub guarded: bool,
+    /// Counts the requests of clients.
+    pub limiter: Arc<Limiter>,
 }
 
 /// Adds the routes of a server with worker nodes to those of the pages.

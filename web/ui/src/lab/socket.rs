@@ -4,19 +4,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use assay_wire::{MAX_MESSAGE, ToServer, ToWorker, decode, encode};
+use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 
 use super::Lab;
+use super::limits::Stream;
 
 /// How long a worker may take to register or to read a message, and how long it may be silent.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Upgrades a worker's request to a WebSocket.
-pub(super) async fn connect_worker(State(lab): State<Arc<Lab>>, upgrade: WebSocketUpgrade) -> Response {
+pub(super) async fn connect_worker(
+    State(lab): State<Arc<Lab>>,
+    Extension(stream): Extension<Arc<Stream>>,
+    upgrade: WebSocketUpgrade,
+) -> Response {
     let upgrade = upgrade.max_message_size(MAX_MESSAGE).max_frame_size(MAX_MESSAGE);
-    upgrade.on_upgrade(move |socket| serve_worker(lab, socket))
+    upgrade.on_upgrade(async move |socket| {
+        serve_worker(lab, socket).await;
+        drop(stream);
+    })
 }
 
 /// Exchanges messages with a worker until its connection ends.

@@ -41,6 +41,11 @@ fn io_failure(error: std::io::Error) -> Failure {
     Failure { status: 503, ..Failure::internal(error) }
 }
 
+fn too_large(most: u64) -> Failure {
+    let error = format!("the file is larger than {most} bytes, the most that this server accepts");
+    Failure { status: 413, error, hint: "start the server with a larger --max-upload".into() }
+}
+
 /// Where an upload is kept until it is complete.
 fn part_path(place: &FilePath) -> PathBuf {
     place.with_extension("part")
@@ -78,11 +83,21 @@ impl Drop for Receiving {
 }
 
 /// Receives a file or the rest of one, verifies its hash, and moves it to `place`.
-async fn receive_content(place: &FilePath, hash: &str, headers: &HeaderMap, body: Body) -> Result<Receiving, Failure> {
+async fn receive_content(
+    place: &FilePath,
+    hash: &str,
+    headers: &HeaderMap,
+    body: Body,
+    most: u64,
+) -> Result<Receiving, Failure> {
     let receiving = Receiving::begin(place)?;
     let said = headers.get(OFFSET).and_then(|value| value.to_str().ok()).unwrap_or("0");
     let begin: u64 =
         said.parse().map_err(|_| Failure::bad_request(format!("`{OFFSET}` is `{said}`"), "give a number"))?;
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+    if begin.saturating_add(length.unwrap_or(0)) > most {
+        return Err(too_large(most));
+    }
     let part = part_path(place);
     tokio::fs::create_dir_all(place.parent().unwrap_or(place)).await.map_err(io_failure)?;
     let mut options = tokio::fs::OpenOptions::new();
@@ -94,11 +109,16 @@ async fn receive_content(place: &FilePath, hash: &str, headers: &HeaderMap, body
     }
     file.set_len(begin).await.map_err(io_failure)?;
     file.seek(SeekFrom::Start(begin)).await.map_err(io_failure)?;
-    let mut pieces = body.into_data_stream();
+    let (mut pieces, mut written) = (body.into_data_stream(), begin);
     let stalled = |_| Failure { status: 408, error: "the upload stalled".into(), hint: "send the rest".into() };
     while let Some(piece) = tokio::time::timeout(STALL, pieces.next()).await.map_err(stalled)? {
         let broken = |error| Failure::bad_request(format!("the upload broke off: {error}"), "send the rest");
         let piece = piece.map_err(broken)?;
+        written += piece.len() as u64;
+        if written > most {
+            let _ = tokio::fs::remove_file(&part).await;
+            return Err(too_large(most));
+        }
         file.write_all(&piece).await.map_err(io_failure)?;
     }
     file.sync_all().await.map_err(io_failure)?;
@@ -137,7 +157,7 @@ pub(super) async fn receive_upload(
     body: Body,
 ) -> Result<StatusCode, Failure> {
     let place = upload_place(&lab, attempt_of(run, task, epoch), &hash, &choices)?;
-    receive_content(&place, &hash, &headers, body).await?;
+    receive_content(&place, &hash, &headers, body, lab.limiter.largest_upload()).await?;
     Ok(StatusCode::CREATED)
 }
 
@@ -165,7 +185,7 @@ pub(super) async fn receive_file(
 ) -> Result<StatusCode, Failure> {
     let place = file_place(&lab, &hash)?;
     let name = choices.get("name").filter(|name| assay_wire::is_file_name(name)).unwrap_or("file").to_owned();
-    let _receiving = receive_content(&place, &hash, &headers, body).await?;
+    let _receiving = receive_content(&place, &hash, &headers, body, lab.limiter.largest_upload()).await?;
     lab.store.ingest_file(&place, &name).await?;
     tokio::fs::remove_file(&place).await.map_err(io_failure)?;
     Ok(StatusCode::CREATED)

@@ -142,7 +142,7 @@ pub(super) async fn receive(
     let folder = lab.home.join("uploads").join("mlflow");
     tokio::fs::create_dir_all(&folder).await.map_err(ApiError::internal)?;
     let temporary = folder.join(choose_names()?.0);
-    let stored = match write_body(&temporary, body).await {
+    let stored = match write_body(&temporary, body, lab.limiter.largest_upload()).await {
         Ok(()) => lab.store.ingest_file(&temporary, name).await.map_err(ApiError::from),
         Err(error) => Err(error),
     };
@@ -152,7 +152,8 @@ pub(super) async fn receive(
     Ok((StatusCode::OK, Json(json!({}))).into_response())
 }
 
-async fn write_body(to: &std::path::Path, body: Body) -> Result<(), ApiError> {
+async fn write_body(to: &std::path::Path, body: Body, most: u64) -> Result<(), ApiError> {
+    let mut written = 0;
     let mut file = tokio::fs::File::create(to).await.map_err(ApiError::internal)?;
     let mut pieces = body.into_data_stream();
     loop {
@@ -160,6 +161,10 @@ async fn write_body(to: &std::path::Path, body: Body) -> Result<(), ApiError> {
         let next = next.map_err(|_| ApiError::bad_request("The upload stalled for a minute"))?;
         let Some(piece) = next else { break };
         let piece = piece.map_err(|error| ApiError::bad_request(format!("The upload broke off: {error}")))?;
+        written += piece.len() as u64;
+        if written > most {
+            return Err(ApiError::too_large(most));
+        }
         file.write_all(&piece).await.map_err(ApiError::internal)?;
     }
     file.flush().await.map_err(ApiError::internal)

@@ -41,6 +41,15 @@ impl ApiError {
         Self::new(404, "ENDPOINT_NOT_FOUND", message)
     }
 
+    /// A file is larger than the server allows.
+    pub fn too_large(most: u64) -> Self {
+        Self::new(
+            413,
+            "BAD_REQUEST",
+            format!("The file is larger than {most} bytes, the most that this server accepts"),
+        )
+    }
+
     /// The server does not do that.
     pub fn not_implemented(message: impl Into<String>) -> Self {
         Self::new(501, "NOT_IMPLEMENTED", message)
@@ -89,6 +98,7 @@ pub(crate) fn refuse_request(failure: &Failure) -> Response {
         401 => "UNAUTHENTICATED",
         403 => "PERMISSION_DENIED",
         404 => "ENDPOINT_NOT_FOUND",
+        429 => "REQUEST_LIMIT_EXCEEDED",
         400..=499 => "BAD_REQUEST",
         _ => "INTERNAL_ERROR",
     };
