@@ -184,13 +184,10 @@ Examples:
     /// csv, jsonl and parquet are the tables `metrics` (times in milliseconds since 1970), `params` and `tasks`.
     #[command(after_help = "\
 Examples:
-  assay export latest --format csv -o tables
   assay export 3 --format mlflow -o mlruns        then: mlflow ui --backend-store-uri mlruns
   assay export 3 --format tensorboard -o events   then: tensorboard --logdir events")]
     Export(ExportArgs),
-    /// Add runs that other trackers stored: MLflow, TensorBoard, W&B
-    ///
-    /// The format is recognised. A run that was imported before is not added again.
+    /// Add runs that other trackers stored: MLflow, TensorBoard, W&B. A run that was imported before is not added again
     Import(ImportArgs),
     /// Check every hash in the store
     ///
