@@ -1,4 +1,4 @@
-//! //! The deadlines of the core: at most one moment for each item, indexed by item and by moment.
+//! The deadlines of the core: at most one moment for each item, indexed by item and by moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -12,6 +12,7 @@ pub use self::compare::{CompareArgs, CompareFormat};
 pub use self::export::{ExportArgs, ExportFormat};
 pub use self::files::{ArtifactsArgs, GcArgs, GetArgs, RmArgs};
 pub use self::import::ImportArgs;
+pub use self::results::{Format, ResultsArgs};
 pub use self::start::{ClusterArgs, StartArgs};
 use crate::commands;
 use crate::commands::plugin::{PluginArgs, PluginHostArgs};
@@ -22,6 +23,7 @@ mod compare;
 mod export;
 mod files;
 mod import;
+mod results;
 mod start;
 
 /// How long threads that block on the network or on files are waited for at the end.
@@ -184,10 +186,16 @@ Examples:
     /// csv, jsonl and parquet are the tables `metrics` (times in milliseconds since 1970), `params` and `tasks`.
     #[command(after_help = "\
 Examples:
+  assay export latest --format csv -o tables
   assay export 3 --format mlflow -o mlruns        then: mlflow ui --backend-store-uri mlruns
   assay export 3 --format tensorboard -o events   then: tensorboard --logdir events")]
     Export(ExportArgs),
     /// Add runs that other trackers stored: MLflow, TensorBoard, W&B. A run that was imported before is not added again
+    #[command(after_help = "Examples:
+  assay import mlruns                  a file store of MLflow
+  assay import mlflow.db               a database of MLflow (SQLite)
+  assay import runs                    event files of TensorBoard; each folder is a run
+  assay import wandb                   offline runs of W&B")]
     Import(ImportArgs),
     /// Check every hash in the store
     ///
@@ -396,32 +404,6 @@ pub struct ShowArgs {
     /// Print one JSON object on standard output
     #[arg(long)]
     pub json: bool,
-}
-
-/// `assay results`
-#[derive(Args)]
-pub struct ResultsArgs {
-    /// The run's number, or `latest`
-    pub run: String,
-    /// The form
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub format: Format,
-    /// Only these metrics, separated by commas; `*` stands for any text
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub metrics: Vec<String>,
-}
-
-/// The forms of a table of results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For a terminal
-    Table,
-    /// For spreadsheets
-    Csv,
-    /// For programs
-    Json,
-    /// For documents
-    Markdown,
 }
 
 /// `assay logs`
