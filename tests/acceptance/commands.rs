@@ -74,7 +74,7 @@ fn the_backends_of_this_machine_are_greeted() {
     assert!(named("chaos").is_none(), "an executor that serves tests is no backend to choose");
 }
 
-/// The binary alone in a folder, with nothing on `PATH`: the backends that are programs of their own are listed with the command
+/// The binary alone in a folder, with nothing on `PATH`: the backends with separate programs are listed with the command
 /// that builds each, which names a package and features of this workspace.
 #[test]
 fn backends_that_are_not_installed_are_listed_with_the_command_that_adds_them() {

@@ -152,8 +152,8 @@ pub struct Descriptions {
 }
 
 impl Descriptions {
-    /// The path of the file whose content counts: a description in the place of an interpreter, and any other file itself. On a server, the
-    /// file of an interpreter is the description that was submitted.
+    /// The path of the file whose content is part of the cache key. For an interpreter this is a new file with its description, and for any
+    /// other file the file itself. On a server, an interpreter's file already contains the submitted description.
     ///
     /// # Errors
     /// If the interpreter cannot be described. The message names the key and the path.

@@ -3,16 +3,12 @@
 use std::collections::BTreeMap;
 
 use assay_core::RunId;
-use assay_store::{NewTrackedRun, Store, TrackedBatch, TrackedRunChange};
+use assay_store::{LONGEST_PARAM, LONGEST_TAG, NewTrackedRun, Store, TrackedBatch, TrackedRunChange};
 
 use crate::{ForeignRun, ImportError};
 
 /// Points in one transaction.
 const POINTS: usize = 50_000;
-
-/// The longest values that MLflow clients accept, in characters.
-const LONGEST_PARAM: usize = 6000;
-const LONGEST_TAG: usize = 8000;
 
 /// What adding a run did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

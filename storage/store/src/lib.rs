@@ -70,6 +70,6 @@ pub use query::{
 pub use store::Store;
 pub use tokens::TokenView;
 pub use tracking::{
-    Experiment, ExperimentChange, NewTrackedRun, TrackedBatch, TrackedMetric, TrackedRun, TrackedRunChange,
-    TrackedStatus, TrackingError,
+    Experiment, ExperimentChange, LONGEST_PARAM, LONGEST_TAG, NewTrackedRun, TrackedBatch, TrackedMetric, TrackedRun,
+    TrackedRunChange, TrackedStatus, TrackingError,
 };

@@ -136,7 +136,7 @@ Examples:
     /// can detect, and whether they distinguish the two: with one error for all cells of a metric where they scatter alike,
     /// without what replicates of one seed share, corrected by Holm's method for all that is compared.
     ///
-    /// A commit or branch of the repository in the working folder stands for the latest complete run with that commit. With
+    /// A commit or branch of the repository in the working folder selects the latest complete run with that commit. With
     /// --threshold, the exit code is 1 if a metric is significantly worse by that much or more.
     #[command(after_help = "\
 Examples:

@@ -134,14 +134,20 @@ pub struct ListenArgs {
 #[derive(Args)]
 pub struct LimitArgs {
     /// Requests per second that one token may send, or one address without a token; more are answered with 429
-    #[arg(long, value_name = "N", default_value_t = 5000.0, requires = "listen", value_parser = parse_rate)]
+    #[arg(long, value_name = "N", default_value_t = LimitArgs::default().max_rate, requires = "listen", value_parser = parse_rate)]
     pub max_rate: f64,
     /// Requests at the same time of one token, or of one address without a token; each worker is one
-    #[arg(long, value_name = "N", default_value_t = 1000, requires = "listen", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = LimitArgs::default().max_streams, requires = "listen", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_streams: u32,
     /// GiB that an uploaded file may have
-    #[arg(long, value_name = "GIB", default_value_t = 64.0, requires = "listen", value_parser = parse_gib)]
+    #[arg(long, value_name = "GIB", default_value_t = LimitArgs::default().max_upload, requires = "listen", value_parser = parse_gib)]
     pub max_upload: f64,
+}
+
+impl Default for LimitArgs {
+    fn default() -> Self {
+        LimitArgs { max_rate: 5000.0, max_streams: 1000, max_upload: 64.0 }
+    }
 }
 
 impl LimitArgs {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::cli::CommandError;
 
-/// Finds the executors of backends, those that are built in and those that are programs of their own.
+/// Finds the executors of backends, both built-in executors and separate programs.
 #[derive(Clone)]
 pub struct Finder {
     own: PathBuf,

@@ -12,9 +12,9 @@ use flate2::write::GzEncoder;
 
 use crate::error::Failure;
 
-/// Smaller answers are sent as they are.
+/// Smaller responses are not compressed.
 const SMALLEST: usize = 1024;
-/// From this size on, compression has a thread of its own, so that other requests do not wait for it.
+/// Responses of at least this size are compressed in a separate thread, so that other requests do not wait.
 const LARGE: usize = 1 << 17;
 /// A fast level: pages are made for one reader.
 const LEVEL: u32 = 4;

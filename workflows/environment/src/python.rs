@@ -77,7 +77,7 @@ impl PythonDescription {
         Ok(description)
     }
 
-    /// The content that stands for the interpreter in a cache key.
+    /// The content that represents the interpreter in a cache key.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).unwrap_or_default()

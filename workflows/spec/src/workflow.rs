@@ -187,7 +187,7 @@ pub struct Resource {
     pub backend: String,
     /// Compute threads, at least 1.
     pub cpus: u32,
-    /// The memory limit of an attempt in bytes; `None` means no limit of its own.
+    /// The memory limit of an attempt in bytes; `None` means no separate limit.
     pub memory: Option<u64>,
     /// Whether no other attempt may run on the node at the same time, as a benchmark requires.
     pub exclusive: bool,

@@ -21,6 +21,7 @@ mod train;
 
 mod benchmark;
 mod command;
+mod estimates;
 mod evaluate;
 mod export;
 mod quantize;

@@ -57,7 +57,7 @@ impl Transport {
     /// of the system.
     ///
     /// # Errors
-    /// What is wrong with the file, for a person.
+    /// A message about the file that cannot be used.
     pub fn new(server: ServerAddress, token: Option<String>, ca: Option<&Path>) -> Result<Transport, String> {
         let trust = if server.is_secure() { Trust::load(ca)? } else { Trust::nobody() };
         Ok(Self::with_patience(server, token, trust, BODY_PATIENCE))

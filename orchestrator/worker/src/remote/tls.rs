@@ -24,17 +24,17 @@ impl Trust {
     /// Trusts only the authorities in a PEM file, or those of the system if none is given.
     ///
     /// # Errors
-    /// What is wrong with the file, for a person.
+    /// A message about the file that cannot be used.
     pub fn load(file: Option<&Path>) -> Result<Trust, String> {
         let authorities = match file {
             Some(file) => read_authorities(file)?,
-            // A system without certificates trusts nobody, which the error of a connection reports.
+            // Without system certificates, every server is untrusted, and connecting fails with an error that says so.
             None => rustls_native_certs::load_native_certs().certs,
         };
         Ok(Trust { authorities: Arc::new(authorities), file: file.map(Path::to_owned) })
     }
 
-    /// Trusts nobody: for a server without TLS.
+    /// Trusts no authority. For servers without TLS.
     pub(super) fn nobody() -> Trust {
         Trust { authorities: Arc::default(), file: None }
     }

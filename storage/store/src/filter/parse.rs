@@ -10,7 +10,7 @@ use super::literal::{Literal, parse_duration, parse_moment, parse_number};
 
 /// The longest filter, in characters.
 const LONGEST: usize = 2000;
-/// The most conditions: each is a query of its own.
+/// The most conditions: each is a separate query.
 const MOST: usize = 20;
 
 /// What is wrong with a filter. Places are counted in characters from 0.

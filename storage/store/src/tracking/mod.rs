@@ -25,6 +25,11 @@ pub use views::{
     TrackedStatus,
 };
 
+/// The longest value of a parameter that clients accept, in characters.
+pub const LONGEST_PARAM: usize = 6000;
+/// The longest value of a tag that clients accept, in characters.
+pub const LONGEST_TAG: usize = 8000;
+
 /// The origin of a run that a client logs.
 const ORIGIN: &str = "mlflow";
 

@@ -38,7 +38,7 @@ pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {
         tls_cert: None,
         tls_key: None,
         url: None,
-        limits: LimitArgs { max_rate: 5000.0, max_streams: 1000, max_upload: 64.0 },
+        limits: LimitArgs::default(),
         workers: WorkersOfServer::None,
         lease: 60.0,
     };

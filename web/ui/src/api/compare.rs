@@ -15,7 +15,7 @@ use crate::query::Choices;
 use crate::server::Site;
 use crate::views::curves::{By, Curve, curves};
 
-/// How many lines can have colours of their own; of more, each side has one.
+/// The number of lines that can have separate colours. With more lines, all lines of a side have the same colour.
 const COLOURS: usize = 7;
 
 #[derive(Serialize)]

@@ -30,8 +30,8 @@ const fn lab(
     LabEndpoint { method, path, about, scope, body }
 }
 
-/// What a server with worker nodes answers besides. Messages between the server and its workers have a version of their own, which they greet
-/// each other with.
+/// The additional endpoints of a server with worker nodes. Messages between the server and its workers have a separate version, which both
+/// send in their first message.
 const LAB: &[LabEndpoint] = &[
     lab("post", "/api/v1/runs", "submit", "Starts a run of a workflow that is submitted with its files.", &[]),
     lab("post", "/api/v1/runs/{run}/cancel", "submit", "Stops a run.", &[]),

@@ -45,7 +45,7 @@
   const xText = (state, value) => (state.x === "time" ? durationText(value) : numberText(value));
 
   // An exponential moving average, in which `weight` is that of what came before. Dividing by 1 - weight^n corrects for its start
-  // at zero. Values that are not numbers stay as they are and do not count.
+  // at zero. Values that are not numbers are kept, and the average ignores them.
   function smoothed(values, weight) {
     if (!weight) return values;
     let sum = 0;

@@ -81,7 +81,7 @@ impl Side {
         self.run.summary.id.0
     }
 
-    /// What it is called: `run 3 (quickstart)`, or `run 3: train[states=16]`.
+    /// The name for people: `run 3 (quickstart)`, or `run 3: train[states=16]`.
     #[must_use]
     pub fn name(&self) -> String {
         match self.part_name() {
@@ -123,7 +123,7 @@ impl Side {
         json!({"run": self.id(), "name": self.run.summary.name, "job": job, "cell": cell})
     }
 
-    /// The rows that are meant: for a cell that shares the row of what it is derived from, that row.
+    /// The rows of this side. A cell that shares the row of the cell that it is derived from has that row.
     pub(super) fn rows(&self) -> Vec<usize> {
         let all = 0..self.results.rows.len();
         let shares = |row: &usize| self.results.rows[*row].values.iter().flatten().any(|value| self.is_of_part(value));

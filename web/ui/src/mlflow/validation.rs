@@ -1,5 +1,6 @@
 //! Checks of names and values, with MLflow's limits.
 
+use assay_store::{LONGEST_PARAM, LONGEST_TAG};
 use serde_json::Value;
 
 use super::error::ApiError;
@@ -9,10 +10,6 @@ use super::fields::Fields;
 const LONGEST_NAME: usize = 250;
 /// The longest name of an experiment, in characters.
 const LONGEST_EXPERIMENT: usize = 500;
-/// The longest value of a parameter, in characters; a longer one is cut off.
-const LONGEST_PARAM: usize = 6000;
-/// The longest value of a tag, in characters; a longer one is cut off.
-const LONGEST_TAG: usize = 8000;
 
 /// Refuses a text that cannot name a metric, a parameter or a tag.
 pub(super) fn check_name(what: &str, name: &str) -> Result<(), ApiError> {

@@ -1,6 +1,15 @@
 //! Scales, ticks and texts that the charts drawn by the server share.
 
+use serde::Serialize;
+
 use super::sweep::{Sweep, SweepCell};
+
+/// A tick of an axis, in CSS pixels, with its label.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct PlotTick {
+    pub at: f64,
+    pub text: String,
+}
 
 /// A scale from values to CSS pixels.
 #[derive(Debug, Clone, Copy, PartialEq)]

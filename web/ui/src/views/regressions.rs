@@ -6,7 +6,7 @@ use assay_statistics::trends::changes::{ChangeRule, changes};
 use assay_statistics::{Estimate, format};
 use serde::Serialize;
 
-use super::plot::{PlotScale, number_text, round_ticks};
+use super::plot::{PlotScale, PlotTick, number_text, round_ticks};
 
 const HEIGHT: f64 = 340.0;
 /// Room for the ticks and titles of the axes.
@@ -113,13 +113,6 @@ pub(crate) struct RegressionChart {
     pub changes: Vec<PlottedChange>,
     /// Where the machine changed.
     pub machines: Vec<f64>,
-}
-
-/// A tick.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct PlotTick {
-    pub at: f64,
-    pub text: String,
 }
 
 /// A commit in the chart.

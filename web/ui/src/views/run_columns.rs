@@ -1,4 +1,4 @@
-//! The columns of the list of runs: which a reader chose, and what stands in them.
+//! The columns of the list of runs: the choice of the reader, and the content of each cell.
 
 use std::collections::BTreeSet;
 
@@ -19,15 +19,15 @@ const VALUES: usize = 6;
 /// A column.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct RunColumn {
-    /// What it is called in an address.
+    /// The name in a URL.
     pub name: String,
-    /// What stands in it.
+    /// The source of its cells.
     pub kind: ColumnKind,
     /// Its title.
     pub title: String,
 }
 
-/// What stands in a column.
+/// The source of the cells of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ColumnKind {
@@ -89,7 +89,7 @@ pub(crate) fn read_columns(text: &str) -> Result<Vec<RunColumn>, (String, String
     Ok(columns)
 }
 
-/// Columns as they are written in an address; empty for the default ones.
+/// Columns in the form of a URL; empty for the default columns.
 pub(crate) fn write_columns(columns: &[String]) -> String {
     match columns.iter().eq(FIELDS[..DEFAULT].iter().map(|(name, ..)| name)) {
         true => String::new(),

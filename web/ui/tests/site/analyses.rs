@@ -102,7 +102,11 @@ async fn families_are_shown_over_length_with_exponents_and_crossovers() {
     assert_eq!(page.matches("class=\"family slot-").count(), 2);
     let json = site.get(&format!("/api/runs/{run}/length")).await.json();
     let view = &json["view"];
-    assert_eq!(json["metrics"], serde_json::json!(["latency/*/*/median"]), "ends of intervals are no metrics");
+    assert_eq!(
+        json["metrics"],
+        serde_json::json!(["latency/*/*/median"]),
+        "the ends of intervals are not offered as metrics"
+    );
     assert_eq!((view["base"].as_str(), view["unit"].as_str()), (Some("ten[states=16]"), Some("s")));
     let k = |family: usize| view["families"][family]["exponent"]["value"].as_f64().unwrap();
     assert!((k(0) - 1.0).abs() < 0.02 && (k(1) - 2.0).abs() < 0.02, "{view:#}");
@@ -196,7 +200,7 @@ async fn what_a_reader_has_is_not_sent_again() {
     let plain = site.get("/runs/1").await;
     assert!(plain.headers.get("content-encoding").is_none() && plain.text() == text.replace("&#x2f;", "/"));
     assert!(compressed.body.len() * 4 < plain.body.len(), "{} of {}", compressed.body.len(), plain.body.len());
-    // Failures and files are sent as they are.
+    // Failures and files are not compressed.
     assert!(site.get("/runs/99").await.headers.get("etag").is_none());
     let artifacts = site.get("/api/runs/1/artifacts").await.json();
     let samples = artifacts.as_array().unwrap().iter().find(|file| file["name"] == "samples.json").unwrap();

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::measure::Series;
 use crate::context::{Context, StepError};
+use crate::estimates::{report_estimate, report_ratio};
 
 /// One model at one length.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -166,13 +167,13 @@ impl Results {
             speedup.report(context);
         }
         for growth in &self.growth {
-            estimate(context, &format!("latency/{}", growth.model), "exponent", &growth.exponent);
+            report_estimate(context, &format!("latency/{}/exponent", growth.model), &growth.exponent);
             let text = format::with_interval(&growth.exponent, "");
             context.log(&format!("{}: the latency grows with the length to the power of {text}", growth.model));
         }
         let longest = self.latencies.iter().map(|latency| latency.length).max();
         if let Some(first) = self.latencies.iter().find(|latency| Some(latency.length) == longest) {
-            estimate(context, "latency", "median", &first.median);
+            report_estimate(context, "latency/median", &first.median);
         }
     }
 }
@@ -180,8 +181,8 @@ impl Results {
 impl Latency {
     fn report(&self, context: &mut dyn Context) {
         let (path, summary) = (format!("latency/{}/{}", self.model, self.length), &self.summary);
-        estimate(context, &path, "median", &self.median);
-        estimate(context, &path, "mean", &self.mean);
+        report_estimate(context, &format!("{path}/median"), &self.median);
+        report_estimate(context, &format!("{path}/mean"), &self.mean);
         context.metric(&format!("{path}/outliers"), 0, summary.outliers as f64);
         context.metric(&format!("{path}/samples"), 0, summary.samples as f64);
         context.metric(&format!("{path}/processes"), 0, self.processes as f64);
@@ -204,14 +205,7 @@ impl Latency {
 impl Speedup {
     fn report(&self, context: &mut dyn Context) {
         let path = format!("speedup/{}/{}", self.model, self.length);
-        context.metric(&format!("{path}/ratio"), 0, self.ratio.value);
-        for (name, value) in
-            [("low", self.ratio.low()), ("high", self.ratio.high()), ("p", self.comparison.p_corrected)]
-        {
-            if let Some(value) = value {
-                context.metric(&format!("{path}/{name}"), 0, value);
-            }
-        }
+        report_ratio(context, &path, &self.ratio, self.comparison.p_corrected);
         context.log(&format!(
             "{} against {} at {} tokens: {} as fast; {}",
             self.model,
@@ -220,16 +214,6 @@ impl Speedup {
             format::ratio(&self.ratio),
             format::verdict(self.comparison.verdict)
         ));
-    }
-}
-
-/// `PATH/NAME`, `PATH/NAME_low` and `PATH/NAME_high`.
-fn estimate(context: &mut dyn Context, path: &str, name: &str, estimate: &Estimate) {
-    context.metric(&format!("{path}/{name}"), 0, estimate.value);
-    for (end, value) in [("low", estimate.low()), ("high", estimate.high())] {
-        if let Some(value) = value {
-            context.metric(&format!("{path}/{name}_{end}"), 0, value);
-        }
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) enum MetricSink<'a> {
     Round(&'a mut BTreeMap<String, f64>),
 }
 
-/// Runs a program in its folders, and in the environment of `interpreter` if there is one, until it ends. Returns the wall-clock time from its start to its end.
+/// Runs a program in its folders until it ends. `interpreter` selects its environment. Returns the wall-clock time from its start to its end.
 ///
 /// # Errors
 /// If the program cannot be started, is cancelled, fails, or reports metrics that cannot be read or are not finite.
@@ -101,7 +101,7 @@ fn command(
     command
 }
 
-/// The server for what the program logs with MLflow, unless the program is told to log elsewhere.
+/// Starts the server that receives MLflow calls of the program, unless `MLFLOW_TRACKING_URI` names another server.
 fn start_tracking(config: &Config, folders: &Folders, context: &mut dyn Context) -> Option<Tracking> {
     const ADDRESS: &str = "MLFLOW_TRACKING_URI";
     if config.env.contains_key(ADDRESS) || std::env::var_os(ADDRESS).is_some_and(|address| !address.is_empty()) {

@@ -14,6 +14,7 @@ use super::config::{Argument, Config, Measurement};
 use super::execution::{MetricSink, run_program};
 use super::folders::Folders;
 use crate::context::{Context, StepError};
+use crate::estimates::{report_estimate, report_ratio};
 use crate::quiet::Watch;
 
 /// One program, and what its runs took and reported.
@@ -110,13 +111,13 @@ fn report_series(series: &Series<'_>, seed: u64, context: &mut dyn Context) -> R
     let bootstrap = Bootstrap::seeded(seed);
     let summary = summarize(&series.seconds, &bootstrap)?;
     for (what, estimate) in [("median", &summary.median), ("mean", &summary.mean)] {
-        report_estimate(&series.metric("time", what), estimate, context);
+        report_estimate(context, &series.metric("time", what), estimate);
     }
     context.metric(&series.metric("time", "outliers"), 0, summary.outliers as f64);
     context.metric(&series.metric("time", "samples"), 0, summary.samples as f64);
     for (name, values) in &series.metrics {
         let name = series.name.map_or_else(|| name.clone(), |program| format!("{program}/{name}"));
-        report_estimate(&name, &bootstrap.median(values)?, context);
+        report_estimate(context, &name, &bootstrap.median(values)?);
     }
     let subject = series.name.map_or_else(String::new, |name| format!("{name}: "));
     context.log(&format!(
@@ -127,16 +128,6 @@ fn report_series(series: &Series<'_>, seed: u64, context: &mut dyn Context) -> R
         summary.samples
     ));
     Ok(())
-}
-
-/// `NAME`, `NAME_low` and `NAME_high`.
-fn report_estimate(name: &str, estimate: &Estimate, context: &mut dyn Context) {
-    context.metric(name, 0, estimate.value);
-    for (end, value) in [("low", estimate.low()), ("high", estimate.high())] {
-        if let Some(value) = value {
-            context.metric(&format!("{name}_{end}"), 0, value);
-        }
-    }
 }
 
 /// Compares each program with the base, round by round; p-values are corrected for the number of comparisons.
@@ -159,13 +150,7 @@ fn report_speedups(
     }
     correct(&mut comparisons)?;
     for ((name, ratio), comparison) in found.iter().zip(&comparisons) {
-        let ends =
-            [("ratio", Some(ratio.value)), ("low", ratio.low()), ("high", ratio.high()), ("p", comparison.p_corrected)];
-        for (what, value) in ends {
-            if let Some(value) = value {
-                context.metric(&format!("speedup/{name}/{what}"), 0, value);
-            }
-        }
+        report_ratio(context, &format!("speedup/{name}"), ratio, comparison.p_corrected);
         let (ratio, verdict) = (format::ratio(ratio), format::verdict(comparison.verdict));
         context.log(&format!("{name} against {base}: {ratio} as fast; {verdict}"));
     }

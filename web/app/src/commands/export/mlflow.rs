@@ -4,14 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use assay_server::TaskStateName;
-use assay_store::{Content, OutputView, Store};
+use assay_store::{Content, LONGEST_PARAM, OutputView, Store};
 
 use super::run::{ExportedRun, ExportedTask};
 use super::write_file;
 use crate::cli::CommandError;
-
-/// The longest value of a parameter that clients accept.
-const LONGEST_PARAM: usize = 6000;
 
 /// Writes the store. `folder` is what clients know as `mlruns`.
 pub async fn write_store(store: &Store, run: &ExportedRun, folder: &Path) -> Result<(), CommandError> {

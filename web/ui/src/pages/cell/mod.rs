@@ -24,7 +24,7 @@ use crate::views::states::{StateView, of_task};
 
 /// How many other cells of the job are offered for a comparison.
 const OTHERS: usize = 60;
-/// How many replicates have a column of their own.
+/// The most replicates with a separate column.
 const REPLICATES: usize = 10;
 
 #[derive(Debug, Serialize)]

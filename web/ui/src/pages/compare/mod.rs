@@ -22,7 +22,7 @@ use crate::views::format::{Moment, moment};
 use crate::views::states::{StateView, of_run};
 use crate::views::strips::{Strip, StripScale, WIDTH};
 
-/// The most sides of a comparison: as many as curves can have colours of their own.
+/// The most sides of a comparison: the number of lines that can have separate colours.
 pub(crate) const MOST_SIDES: usize = 7;
 /// The most values of a config that a cell of the table lists.
 const VALUES: usize = 4;

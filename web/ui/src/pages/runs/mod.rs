@@ -39,7 +39,7 @@ struct RunsPage {
     choices: Vec<ColumnChoice>,
     /// The filter as it was written.
     filter: String,
-    /// The chosen columns as they are written in an address.
+    /// The chosen columns, in the form of a URL.
     chosen: String,
     problem: Option<FilterProblem>,
     offset: u64,

@@ -4,7 +4,7 @@ use assay_statistics::format;
 use assay_statistics::trends::crossover::Crossover;
 use serde::Serialize;
 
-use super::super::plot::{PlotScale, fit_text, number_text};
+use super::super::plot::{PlotScale, PlotTick, fit_text, number_text};
 use super::fits::{FamilyView, LengthView};
 
 const WIDTH: f64 = 820.0;
@@ -18,7 +18,7 @@ const BOTTOM: f64 = 46.0;
 const LINE: f64 = 15.0;
 /// How many characters of a name there is room for.
 const LETTERS: usize = 32;
-/// How many families have a colour of their own.
+/// The number of families with a separate colour.
 pub(crate) const COLOURS: usize = 7;
 
 /// The chart.
@@ -31,17 +31,10 @@ pub(crate) struct LengthPlot {
     pub top: f64,
     pub bottom: f64,
     pub value: String,
-    pub x_ticks: Vec<LengthTick>,
-    pub y_ticks: Vec<LengthTick>,
+    pub x_ticks: Vec<PlotTick>,
+    pub y_ticks: Vec<PlotTick>,
     pub families: Vec<PlottedFamily>,
     pub crossings: Vec<PlottedCrossing>,
-}
-
-/// A tick.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct LengthTick {
-    pub at: f64,
-    pub text: String,
 }
 
 /// A family in the chart.
@@ -116,7 +109,7 @@ pub(crate) fn plot_lengths(view: &LengthView) -> Option<LengthPlot> {
         x_ticks: length_ticks(&view.lengths, &x),
         y_ticks: decade_ticks(low, high)
             .into_iter()
-            .map(|value| LengthTick { at: y.place(value), text: value_text(value, &view.unit) })
+            .map(|value| PlotTick { at: y.place(value), text: value_text(value, &view.unit) })
             .collect(),
         crossings: crossings.collect(),
         families,
@@ -202,10 +195,10 @@ fn spread_labels(families: &mut [PlottedFamily]) {
 }
 
 /// The measured lengths, as far as their texts have room.
-fn length_ticks(lengths: &[u64], x: &PlotScale) -> Vec<LengthTick> {
-    let mut ticks: Vec<LengthTick> = Vec::new();
+fn length_ticks(lengths: &[u64], x: &PlotScale) -> Vec<PlotTick> {
+    let mut ticks: Vec<PlotTick> = Vec::new();
     for &length in lengths {
-        let tick = LengthTick { at: x.place(length as f64), text: number_text(length as f64) };
+        let tick = PlotTick { at: x.place(length as f64), text: number_text(length as f64) };
         if ticks.last().is_none_or(|last| tick.at - last.at > 34.0) {
             ticks.push(tick);
         }
