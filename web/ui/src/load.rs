@@ -19,8 +19,7 @@ const LOG_PAGE: u64 = 5000;
 
 /// A run.
 pub(crate) async fn run(site: &Inner, id: RunId) -> Result<RunView, Failure> {
-    let missing =
-        || Failure::not_found(format!("there is no run {id}"), "see the list of runs for those that there are");
+    let missing = || Failure::not_found(format!("there is no run {id}"), "see the list of runs");
     site.store.run(id).await?.ok_or_else(missing)
 }
 

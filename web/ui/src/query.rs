@@ -104,7 +104,9 @@ pub(crate) fn encode(text: &str) -> String {
 }
 
 pub(crate) fn run_of(text: &str) -> Result<RunId, Failure> {
-    let error = || Failure::not_found(format!("`{text}` is no run"), "runs are numbered from 1; see the list of runs");
+    let error = || {
+        Failure::not_found(format!("`{text}` is not a run number"), "runs are numbered from 1; see the list of runs")
+    };
     text.parse().ok().filter(|&id| id > 0).map(RunId).ok_or_else(error)
 }
 

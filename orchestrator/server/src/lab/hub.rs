@@ -134,7 +134,7 @@ impl Hub {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replays a run that was under way when the last server ended.
+    /// Replays a run that was in progress when the last server ended.
     async fn restore_run(&self, run: RunId, content: &str) -> Result<Restored, HubError> {
         let saved: Saved = serde_json::from_str(content)
             .map_err(|error| LedgerError::new(format!("its submission cannot be read: {error}")))?;

@@ -38,7 +38,7 @@ pub(crate) struct Claim {
     pub(crate) told: BTreeMap<WorkerId, Elsewhere>,
 }
 
-/// The claims of the runs under way, and the division of the workers between them.
+/// The claims of the runs in progress, and the division of the workers between them.
 #[derive(Default)]
 pub(crate) struct Board {
     shares: Mutex<Shares>,

@@ -102,7 +102,7 @@ pub(super) enum NumberField {
     Failed,
     /// How many of them came from the cache.
     Cached,
-    /// How long it took, in seconds; up to now if it is under way.
+    /// How long it took, in seconds; up to now if it is in progress.
     Took,
     /// Seconds since it was started.
     Age,

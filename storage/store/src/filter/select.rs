@@ -40,7 +40,7 @@ impl Sql {
 
 /// What a filter must know about the present.
 pub(crate) struct Present<'a> {
-    /// The runs that are said to be under way, and whose process is gone.
+    /// The runs in the state `running` whose process no longer exists.
     pub dead: &'a [i64],
     /// Milliseconds since 1970.
     pub now: i64,

@@ -1,7 +1,7 @@
 // Keeps a page fresh without reloading it.
 //
 // The server renders whole pages; this script fetches the same page again, and puts in the parts (elements with
-// `data-part` and an id) that differ. While something on the page is under way (`data-live="yes"`), server-sent events report
+// `data-part` and an id) that differ. While something on the page is in progress (`data-live="yes"`), server-sent events report
 // changes of the store, and an unchanged page is answered with 304. A hidden tab has no stream. When the run has ended, the
 // page is fetched once more and no more. A form with `data-choose` does the same with the address of its choices. After each
 // round an event, `assay:round`, tells charts and logs to look for more.

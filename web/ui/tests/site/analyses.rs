@@ -43,7 +43,7 @@ async fn runs_jobs_and_cells_are_compared() {
     for (query, status, says) in [
         ("of=1&of=99", 404, "there is no run 99"),
         ("of=1&of=1:teen", 404, "no cell and no job"),
-        ("of=x", 404, "is no run"),
+        ("of=x", 404, "is not a run number"),
         ("of=1,2,3,1:ten,1:data,1:export,1:quantize,1:benchmark", 400, "more than can be compared"),
         ("of=1&smooth=7", 400, "<code>smooth</code>"),
         ("of=1&x=lengths", 400, "<code>x</code>"),

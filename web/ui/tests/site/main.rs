@@ -173,8 +173,8 @@ async fn what_is_wrong_is_said_as_a_page_or_as_json() {
     for (path, status, says) in [
         ("/nowhere", 404, "begin at the list of runs"),
         ("/runs/99", 404, "there is no run 99"),
-        ("/runs/0", 404, "<code>0</code> is no run"),
-        ("/runs/%2e%2e", 404, "is no run"),
+        ("/runs/0", 404, "<code>0</code> is not a run number"),
+        ("/runs/%2e%2e", 404, "is not a run number"),
         ("/runs/%FF", 400, "no text in UTF-8"),
         ("/runs/1/tasks/57", 404, "run 1 has no task 57"),
         ("/runs/1/tasks/-1", 404, "<code>-1</code> is no task"),
