@@ -26,6 +26,7 @@ mod evaluate;
 mod export;
 mod quantize;
 mod throughput;
+mod tokenizer;
 
 mod batching;
 mod dataset;

@@ -8,6 +8,7 @@ use crate::prepare::Prepare;
 use crate::quantize::Quantize;
 use crate::step::Step;
 use crate::throughput::Throughput;
+use crate::tokenizer::TrainTokenizer;
 use crate::train::Train;
 
 /// All step kinds, in the order of a typical workflow.
@@ -15,6 +16,7 @@ use crate::train::Train;
 pub fn registry() -> Vec<Box<dyn Step>> {
     vec![
         Box::new(Prepare),
+        Box::new(TrainTokenizer),
         Box::new(Train),
         Box::new(Evaluate),
         Box::new(Quantize),
