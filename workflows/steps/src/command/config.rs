@@ -49,7 +49,7 @@ pub(super) struct Config {
     /// `$ASSAY_OUTPUTS` are read too.
     #[serde(default)]
     #[schemars(extend("x-declares" = "metrics"))]
-    pub metrics: BTreeMap<String, Metric>,
+    pub metrics: BTreeMap<String, DeclaredMetric>,
     /// The files that the program leaves, by output: paths relative to `$ASSAY_OUTPUTS`. Each has to be there when the program
     /// ends.
     #[serde(default)]
@@ -147,7 +147,7 @@ pub(super) struct Argument(pub String);
 /// What a metric means.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Metric {
+pub(crate) struct DeclaredMetric {
     /// Which direction is better: `lower`, `higher` or `neither`.
     #[serde(default)]
     pub better: Direction,
@@ -160,7 +160,7 @@ pub(super) struct Metric {
 /// Which direction of a metric is better.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     /// Losses, sizes, durations.
     Lower,
     /// Accuracies, rates.
@@ -372,7 +372,7 @@ pub(super) fn to_metric_name(text: &str) -> String {
 }
 
 /// Whether a text is a valid metric name.
-pub(super) fn is_metric_name(name: &str) -> bool {
+pub(crate) fn is_metric_name(name: &str) -> bool {
     let fits = (1..=250).contains(&name.len());
     fits && name
         .chars()

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::config::{Argument, Config, Metric};
+use super::config::{Argument, Config, DeclaredMetric};
 use super::environment;
 use super::events::EventFiles;
 use super::folders::Folders;
@@ -128,7 +128,7 @@ fn cannot_start(program: &str, error: &std::io::Error) -> StepError {
 struct Watch<'a> {
     context: &'a mut dyn Context,
     sink: MetricSink<'a>,
-    declared: &'a BTreeMap<String, Metric>,
+    declared: &'a BTreeMap<String, DeclaredMetric>,
     file: MetricsFile,
     events: EventFiles,
     tracking: Option<Tracking>,

@@ -20,4 +20,5 @@ mod tests;
 mod tracking;
 mod variables;
 
+pub(crate) use config::{DeclaredMetric, is_metric_name};
 pub use step::RunCommand;
