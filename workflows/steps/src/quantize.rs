@@ -34,7 +34,8 @@ struct Config {
     /// How numbers are stored.
     #[serde(default)]
     scheme: Scheme,
-    /// Sequences side by side when the models are compared. It changes the memory needed, and results by rounding alone.
+    /// Sequences per forward pass when the models are compared. It changes the memory needed, and results only by
+    /// rounding.
     #[serde(default = "default_batch")]
     #[schemars(range(min = 1, max = 65536))]
     batch_size: usize,
@@ -44,8 +45,8 @@ struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Scheme {
-    /// Weights symmetric int8 with a scale for each output channel; activations int8 with a scale for each row, found
-    /// as they come.
+    /// Weights symmetric int8 with a scale for each output channel; activations int8 with a scale for each row,
+    /// computed at run time.
     #[default]
     Int8,
 }
@@ -80,7 +81,7 @@ impl Step for Quantize {
             name: "quantize",
             version: 1,
             measures: false,
-            about: "Stores the matrices of a model in int8, and says what that costs in accuracy.",
+            about: "Stores the matrices of a model in int8, and reports the change in accuracy.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,
             metrics: METRICS,

@@ -27,13 +27,13 @@ const FEWEST_OF_A_PROCESS: usize = 4;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Config {
-    /// The checkpoints by the names that the results shall bear, such as `f32: "${{ needs.train.outputs.model }}"`.
+    /// The checkpoints, by the names that the results use, such as `f32: "${{ needs.train.outputs.model }}"`.
     #[schemars(with = "BTreeMap<String, ArtifactSchema>", length(min = 1))]
     models: BTreeMap<String, ArtifactRef>,
     /// Sequence lengths in tokens.
     #[schemars(length(min = 1), inner(range(min = 1, max = 1_048_576)))]
     lengths: Vec<usize>,
-    /// Sequences side by side.
+    /// Sequences per forward pass.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 65536))]
     batch: usize,
@@ -41,20 +41,20 @@ struct Config {
     #[serde(default = "fewest_samples")]
     #[schemars(range(min = 20, max = 100_000))]
     samples: usize,
-    /// Processes that the samples are spread over, one after the other, each with its share of them, at least 4. A process
-    /// places code and memory anew, which moves a latency by more than its samples within one process scatter: the
-    /// intervals cover what differs between these processes.
+    /// Number of processes that take the samples, one after another, with at least 4 samples each. Each process places its
+    /// code and memory differently, which changes a latency by more than the samples of one process scatter: the intervals
+    /// include this variation.
     #[serde(default = "five")]
     #[schemars(range(min = 1, max = 1000))]
     processes: usize,
-    /// Forwards of each model before the first sample of a length.
+    /// Forward passes of each model before the first sample of a length.
     #[serde(default = "five")]
     #[schemars(range(min = 1, max = 100_000))]
     warmup: usize,
     /// The model that the others are compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compare: Option<String>,
-    /// What becomes of the result if other programs keep processors busy before, during or after the measurement.
+    /// What happens to the result if other programs keep processors busy before, during or after the measurement.
     #[serde(default)]
     quiet: Quiet,
     /// Seed of the tokens, of the order within the rounds, and of the bootstrap.

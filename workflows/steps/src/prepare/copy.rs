@@ -48,7 +48,7 @@ pub struct Copy {
     #[serde(default = "sixteen")]
     #[schemars(range(min = 0, max = 32768))]
     pub delay: usize,
-    /// Whether the whole string is said again, or one symbol of it named.
+    /// Whether the whole string is repeated, or one of its symbols is named.
     #[serde(default)]
     pub objective: SequenceObjective,
     /// The same seed gives the same dataset.

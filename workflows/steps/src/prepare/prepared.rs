@@ -18,7 +18,7 @@ pub const MAX_TOKENS: u64 = 1 << 28;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SequenceObjective {
-    /// A language model: name each next token.
+    /// A language model: predict each next token.
     #[default]
     Predict,
     /// A classifier: answer one question at the end.
