@@ -124,11 +124,11 @@ fn each_broken_law_is_named() {
     let broken = laws(check_metric(&mut started("forget"), "{}").unwrap());
     assert_eq!(broken, ["merged states give the values of the whole"]);
     let broken = laws(check_curriculum(&mut started("count_calls"), "{}", 3).unwrap());
-    assert_eq!(broken, ["a restored state equals the undisturbed one"]);
+    assert_eq!(broken, ["a restored state equals the uninterrupted one"]);
     let broken = laws(check_step(&mut started("count_calls"), "{}", Default::default()).unwrap());
     assert_eq!(broken, ["the same config and inputs give the same outputs"]);
     let broken = laws(check_searcher(&mut started("count_calls"), ("{}", "{}"), 3).unwrap());
-    assert_eq!(broken, ["a restored state equals the undisturbed one"]);
+    assert_eq!(broken, ["a restored state equals the uninterrupted one"]);
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::tables::format_table;
 use crate::terminal::print_line;
 use crate::workflow_plugins;
 
-/// What is known of a task before anything runs.
+/// What is known about a task before anything runs.
 enum Prospect {
     /// The cache has its result.
     Cached(Finished),
