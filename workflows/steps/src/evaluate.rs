@@ -215,7 +215,7 @@ mod tests {
         let mut context = TestContext::new(assay_cpu::device(1).unwrap());
         let data = context.provide_dataset();
         let error = context.run(&Evaluate, json!({"model": data, "data": data})).unwrap_err();
-        assert!(error.to_string().contains("no checkpoint"), "{error}");
+        assert!(error.to_string().contains("not a checkpoint"), "{error}");
     }
 
     #[test]

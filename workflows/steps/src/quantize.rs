@@ -157,11 +157,11 @@ pub(crate) fn quantize(parameters: &Parameters) -> Result<(Parameters, WeightErr
 fn int8(name: &str, tensor: &Tensor, error: &mut WeightError) -> Result<Weight, StepError> {
     let values = tensor.to_f32_vec().map_err(ModelError::from)?;
     let &[rows, columns] = tensor.dims() else {
-        return Err(StepError::failed(format!("`{name}` has shape {:?}, and is no matrix", tensor.dims())));
+        return Err(StepError::failed(format!("`{name}` has shape {:?}, and is not a matrix", tensor.dims())));
     };
     if let Some(value) = values.iter().find(|value| !value.is_finite()) {
         return Err(StepError::Failed {
-            message: format!("`{name}` holds {value}, which int8 cannot express"),
+            message: format!("`{name}` contains {value}, which int8 cannot represent"),
             hint: Some("the training diverged: look at its loss".into()),
         });
     }
@@ -304,7 +304,7 @@ mod tests {
         assert!(error.to_string().contains("int8 already"), "{error}");
         let tensor = Tensor::from_f32(&assay_cpu::device(1).unwrap(), vec![1.0, f32::NAN], [1, 2]).unwrap();
         let error = int8("w", &tensor, &mut WeightError::default()).err().unwrap();
-        assert!(error.to_string().contains("holds NaN"), "{error}");
+        assert!(error.to_string().contains("contains NaN"), "{error}");
     }
 
     #[test]

@@ -166,7 +166,7 @@ fn find_problem(config: &Config) -> Option<Finding> {
         return finding("space", "the space has no parameters".into(), "write `space: {states: [8, 16, 32]}`");
     }
     if config.state.is_some() != config.results.is_some() {
-        let message = "`state` and `results` of the last round belong together".into();
+        let message = "`state` and `results` of the previous round belong together".into();
         return finding("state", message, "give both, or neither in the first round");
     }
     match &config.results {
@@ -222,7 +222,7 @@ mod tests {
             config.as_object_mut().unwrap().remove(key);
             config
         };
-        assert_eq!(message(without("state")).unwrap(), "`state` and `results` of the last round belong together");
+        assert_eq!(message(without("state")).unwrap(), "`state` and `results` of the previous round belong together");
         let mut uneven = full.clone();
         uneven["results"]["values"] = json!([1.0]);
         assert_eq!(message(uneven).unwrap(), "`results` has 0 parameters and 1 values");

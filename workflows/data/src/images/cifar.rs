@@ -72,7 +72,7 @@ fn class_names(files: &Files) -> Result<Vec<String>, DataError> {
     let names: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
     match names.len() == usize::from(CLASSES) {
         true => Ok(names),
-        false => Err(DataError::new(format!("`{name}` names {} classes in place of 10", names.len()), "get it again")),
+        false => Err(DataError::new(format!("`{name}` names {} classes instead of 10", names.len()), "get it again")),
     }
 }
 

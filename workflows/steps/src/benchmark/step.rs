@@ -84,7 +84,7 @@ const OUTPUTS: &[OutputKind] = &[
 
 /// The statement about the interval of a latency.
 const PROCESSES: &str = "the interval of a single replicate covers the processes that it was measured in (with `processes: 1`, \
-    the samples within one), on this machine as it was then.";
+    the samples within one), on this machine at that time.";
 /// The statement about the interval of an exponent.
 const EXPONENT: &str = "the k of latency = c length^k over the measured lengths; the interval of a single replicate covers its \
     processes (with `processes: 1`, the lengths' scatter around the power law).";
@@ -187,10 +187,10 @@ fn measure_in_processes(config: &Config, context: &mut dyn Context) -> Result<Ve
         for process in 0..config.processes {
             let part = Config { samples: share, processes: 1, process: Some(process), ..config.clone() };
             let Some(values) = context.run_in_process("benchmark", &json!(part)) else { break };
-            let series = values?.remove(SERIES).ok_or_else(|| StepError::failed("a process handed over no samples"))?;
+            let series = values?.remove(SERIES).ok_or_else(|| StepError::failed("a process returned no samples"))?;
             parts.push(
                 serde_json::from_value(series).map_err(|error| {
-                    StepError::failed(format!("what a process handed over cannot be read: {error}"))
+                    StepError::failed(format!("the samples of a process cannot be read: {error}"))
                 })?,
             );
             context.progress(process as u64 + 1, Some(config.processes as u64), "processes", "");
@@ -237,7 +237,7 @@ impl Config {
         }
         if let Some(base) = self.compare.as_ref().filter(|base| !self.models.contains_key(*base)) {
             let names: Vec<&str> = self.models.keys().map(String::as_str).collect();
-            let message = format!("compare names `{base}`, which is none of the models");
+            let message = format!("compare names `{base}`, which is not one of the models");
             add(&["compare"], message, &format!("give one of {}", names.join(", ")));
         }
         found

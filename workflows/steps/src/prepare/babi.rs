@@ -187,7 +187,7 @@ impl Babi {
         });
         let mut warnings = Vec::new();
         for (count, what) in [
-            (cut, "stories are longer than max_length and lose their beginning"),
+            (cut, "stories are longer than max_length and are cut at the beginning"),
             (untrained, "questions of valid and test have an answer that no training question has"),
             (unknown, "words of valid and test are unknown from train"),
         ] {

@@ -192,7 +192,7 @@ mod tests {
         let small = Copy { symbols: 2, length: 3, ..config(SequenceObjective::Predict) };
         let (key, message, _) = small.find_problem().unwrap();
         assert_eq!(key, "train");
-        assert!(message.contains("70 different sequences are wanted, and there are no more than 8"), "{message}");
+        assert!(message.contains("70 different sequences are requested, and only 8"), "{message}");
         assert_eq!(Copy { length: 0, ..config(SequenceObjective::Predict) }.find_problem().unwrap().0, "length");
         assert_eq!(Copy { test: 0, ..config(SequenceObjective::Predict) }.find_problem().unwrap().0, "test");
         assert!(config(SequenceObjective::Predict).find_problem().is_none());

@@ -179,7 +179,7 @@ fn of_listops(config: &ListOps, context: &mut dyn Context) -> Result<PreparedDat
     context.progress(wanted, Some(wanted), "sequences", "");
     let rejected = generated.rejected;
     let mut notes = vec![format!(
-        "{wanted} sequences kept; {} dropped ({} too short, {} too long, {} already there)",
+        "{wanted} sequences kept; {} dropped ({} too short, {} too long, {} duplicates)",
         rejected.total(),
         rejected.short,
         rejected.long,

@@ -79,9 +79,9 @@ impl Text {
         };
         let parts = parts.ok_or_else(|| StepError::Failed {
             message: match documents.len() {
-                1 => format!("`{name}` has {bytes} bytes, which leaves a split without two of them"),
+                1 => format!("`{name}` has {bytes} bytes, which leaves a split with fewer than 2"),
                 count => {
-                    format!("`{name}` has {count} documents of {bytes} bytes, which leaves a split without two of them")
+                    format!("`{name}` has {count} documents of {bytes} bytes, which leaves a split with fewer than 2")
                 }
             },
             hint: Some("take a longer text or at least three documents, or larger fractions".into()),

@@ -121,7 +121,7 @@ const METRICS: &[MetricKind] = &[
 
 /// The statement about the intervals.
 const ONE_PROCESS: &str = "all samples of a replicate come from one process, so that ± covers differences between \
-    processes only where there are several replicates.";
+    processes only if there are several replicates.";
 
 /// Also a warning of the run, since a log is read without its table.
 const ONE_PROCESS_WARNING: &str = "the intervals cover one process only: differences between processes, such as memory \

@@ -297,8 +297,8 @@ impl Config {
         if let Some(min_delta) = stopping.map(|stopping| stopping.min_delta)
             && !(min_delta >= 0.0 && min_delta.is_finite())
         {
-            let message = format!("min_delta {min_delta} is not a number from 0 up");
-            found.push(finding(&["early_stopping", "min_delta"], message, "leave it out where any improvement counts"));
+            let message = format!("min_delta {min_delta} is not a number of at least 0");
+            found.push(finding(&["early_stopping", "min_delta"], message, "leave it out if any improvement counts"));
         }
         if !(0.0..1.0).contains(&self.label_smoothing) {
             let message = format!("label_smoothing {} is outside [0, 1)", self.label_smoothing);
@@ -313,7 +313,7 @@ impl Config {
 
     fn check_batches(&self, found: &mut Vec<Finding>) {
         if self.batch_size.is_some() && self.batching.is_some() {
-            let message = "batch_size and batching both say how large a batch is".to_owned();
+            let message = "batch_size and batching both set the size of a batch".to_owned();
             found.push(finding(&["batching"], message, "give one of them"));
         }
         let budget = self.batching.map(|budget| [budget.max_tokens, budget.max_sequences]);
@@ -370,14 +370,14 @@ impl Config {
         for (key, value) in [("lr", adamw.lr), ("weight_decay", adamw.weight_decay)] {
             if !(value >= 0.0 && value.is_finite()) {
                 let message = format!("{key} {value} is negative");
-                found.push(finding(&["optimizer", key], message, "give a number from 0 up"));
+                found.push(finding(&["optimizer", key], message, "give a number of at least 0"));
             }
         }
         // A gradient of 0 divided by an epsilon of 0 is NaN; clipping to a norm of 0 removes the gradient.
         let eps = ("eps", adamw.eps, "the usual one is 1e-8");
         for (key, value, hint) in [eps]
             .into_iter()
-            .chain(adamw.clip_norm.map(|norm| ("clip_norm", norm, "leave it out where gradients shall not be clipped")))
+            .chain(adamw.clip_norm.map(|norm| ("clip_norm", norm, "leave it out if gradients are not to be clipped")))
         {
             if !(value > 0.0 && value.is_finite()) {
                 found.push(finding(&["optimizer", key], format!("{key} {value} is not above 0"), hint));
