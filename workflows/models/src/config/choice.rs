@@ -69,7 +69,7 @@ impl ModelChoice {
             };
         };
         if self.dim.is_some() {
-            let message = "`dim` and `parameters` both say how wide the model is";
+            let message = "`dim` and `parameters` both set the width of the model";
             return vec![Finding::new("parameters", message, "give one of them")];
         }
         if let Err(message) = parse_count(parameters) {
@@ -133,7 +133,7 @@ fn unreachable_target(target: u64, nearest: &[Option<SizedModel>]) -> Finding {
             group_digits(target),
             nearest.join(" and ")
         ),
-        "take one of these sizes, or change `layers`, `heads` or another option",
+        "use one of these sizes, or change `layers`, `heads` or another option",
     )
 }
 
@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(at_fault(ten(json!({"dim": 8}))), []);
         assert_eq!(at_fault(ten(json!({"parameters": "1k"}))), []);
         assert!(at_fault(ten(json!({})))[0].1.contains("neither `dim` nor `parameters`"));
-        assert!(at_fault(ten(json!({"dim": 8, "parameters": "1k"})))[0].1.contains("both say how wide"));
+        assert!(at_fault(ten(json!({"dim": 8, "parameters": "1k"})))[0].1.contains("both set the width"));
         assert_eq!(at_fault(ten(json!({"parameters": "wide"})))[0].0, "parameters");
         // Problems that do not depend on the width are also found.
         assert_eq!(at_fault(ten(json!({"parameters": "1k", "scales": [2]})))[0].0, "scales");

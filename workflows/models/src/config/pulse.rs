@@ -199,7 +199,7 @@ impl PulseConfig {
             found.push(Finding {
                 key: "top_k",
                 message: format!("top_k {} is more than the {} slots of `states`", self.top_k, self.states),
-                hint: format!("keep at most {} slots, or take `routing: dense`, which keeps all", self.states),
+                hint: format!("keep at most {} slots, or use `routing: dense`, which keeps all", self.states),
             });
         }
         if self.mixing == Mixing::On && !self.width().is_multiple_of(self.mixing_heads) {
@@ -223,7 +223,7 @@ impl PulseConfig {
             found.push(Finding::new(
                 "attention_every",
                 format!("attention_every {every} is more than the {} layers: no block would attend", self.layers),
-                "leave it out, or take a smaller one",
+                "leave it out, or use a smaller one",
             ));
         }
         let attends = self.local == LocalKind::Attention || self.attention_every.is_some();
@@ -287,6 +287,6 @@ mod tests {
         let config: ModelConfig = serde_json::from_value(config).unwrap();
         let finding = config.validate().remove(0);
         assert_eq!(finding.message, "top_k 8 is more than the 3 slots of `states`");
-        assert_eq!(finding.hint, "keep at most 3 slots, or take `routing: dense`, which keeps all");
+        assert_eq!(finding.hint, "keep at most 3 slots, or use `routing: dense`, which keeps all");
     }
 }

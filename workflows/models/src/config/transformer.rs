@@ -101,15 +101,15 @@ impl TransformerConfig {
         if !self.causal && self.attention == AttentionKind::Sparse {
             found.push(Finding::new(
                 "causal",
-                "`attention: sparse` is causal: which blocks it keeps follows from what was read before",
-                "leave out `causal: false`, or take `attention: flash`",
+                "`attention: sparse` is causal: the blocks that it keeps depend on earlier tokens",
+                "leave out `causal: false`, or use `attention: flash`",
             ));
         }
         if !self.causal && self.checkpoint == Checkpoint::Chunk {
             found.push(Finding::new(
                 "checkpoint",
-                "`checkpoint: chunk` goes from chunk to chunk, and a model that is not causal reads a sequence whole",
-                "take `checkpoint: block`",
+                "`checkpoint: chunk` goes from chunk to chunk, and a model that is not causal reads the whole sequence",
+                "use `checkpoint: block`",
             ));
         }
         if self.heads == 0 {

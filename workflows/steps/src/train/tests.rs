@@ -174,7 +174,7 @@ fn a_number_of_parameters_chooses_the_width() {
         model
     };
     refused(with(ten(json!({"parameters": "10"}))), "no width gives 10 parameters within 5 %; the nearest are ");
-    refused(with(ten(json!({"parameters": "4k", "dim": 8}))), "both say how wide the model is");
+    refused(with(ten(json!({"parameters": "4k", "dim": 8}))), "both set the width of the model");
     refused(with(ten(json!({}))), "neither `dim` nor `parameters`");
 }
 
