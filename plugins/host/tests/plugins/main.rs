@@ -51,7 +51,7 @@ fn a_process_that_ends_or_speaks_otherwise_is_explained() {
     let failure = failure_of(start("exit", limits()));
     assert_eq!(failure.to_string(), "plugin `dice` cannot be loaded: it ended its process (exit status: 3)");
     let failure = failure_of(start("garbage", limits()));
-    assert!(failure.message.contains("text stands where a message was expected: \"hell\""), "{failure}");
+    assert!(failure.message.contains("text was received instead of a message: \"hell\""), "{failure}");
     let command = PluginCommand { program: "/nonexistent".into(), arguments: Vec::new() };
     let failure = failure_of(PluginProcess::start(&command, "dice", "unused.wasm".as_ref(), limits()));
     assert!(failure.message.contains("cannot be run: `/nonexistent`"), "{failure}");

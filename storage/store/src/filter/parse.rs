@@ -310,7 +310,7 @@ fn number_condition(field: NumberField, key: &Word, sign: Sign, values: &[Word])
             NumberTest::OneOf { any_of: numbers, negated: sign == Sign::NotEqual }
         }
         _ => {
-            let message = format!("`{}` cannot be compared so", key.text);
+            let message = format!("`{}` cannot be compared like this", key.text);
             return Err(wrong(key, message, format!("write `{0}<..` or `{0}>..`, with {example}", key.text)));
         }
     };
