@@ -21,7 +21,7 @@ pub struct Entry {
 
 /// The journal has a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("entry {expected} of the journal is missing: entry {found} stands in its place")]
+#[error("entry {expected} of the journal is missing: found entry {found} instead")]
 pub struct JournalGap {
     /// The expected number.
     pub expected: u64,
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(core, before);
         let late = Entry { seq: 3, now: Millis(6), event: Event::Tick };
         let gap = replay([first, late]).unwrap_err();
-        assert_eq!(gap.to_string(), "entry 2 of the journal is missing: entry 3 stands in its place");
+        assert_eq!(gap.to_string(), "entry 2 of the journal is missing: found entry 3 instead");
     }
 
     #[test]

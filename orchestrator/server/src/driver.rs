@@ -356,7 +356,7 @@ impl Driver {
                 Content::Whole(path) => paths.insert(artifact.hash.clone(), path),
                 Content::Lost { why } => {
                     let message = format!("its input `{}` ({}) cannot be used: {why}", artifact.name, artifact.hash);
-                    let hint = "run the workflow again: what made this input is then run again".to_owned();
+                    let hint = "run the workflow again, which computes this input again".to_owned();
                     return Err((message, Some(hint)));
                 }
             };

@@ -42,7 +42,7 @@ impl PluginCommand {
     /// # Errors
     /// A message, if the program does not exist.
     pub fn find() -> Result<Self, String> {
-        let own = std::env::current_exe().map_err(|error| format!("the program cannot find itself: {error}"))?;
+        let own = std::env::current_exe().map_err(|error| format!("the path of this program is unknown: {error}"))?;
         let is_executor = own.file_name().is_some_and(|name| name.to_string_lossy().starts_with("assay-executor-"));
         let program = if is_executor { own.with_file_name("assay") } else { own };
         if !program.is_file() {
@@ -427,7 +427,7 @@ impl PluginProcess {
     }
 
     fn misunderstood(&mut self, function: &str) -> PluginFailure {
-        let message = "was answered with something else: the plugin's process is of another version".to_owned();
+        let message = "got an unexpected answer: the plugin's process is of another version".to_owned();
         self.give_up(plain_failure(&self.name, function, message))
     }
 

@@ -220,7 +220,7 @@ pub fn check_curriculum(process: &mut PluginProcess, config: &str, seed: u64) ->
         let restored = process.next(1, state, step, seen)?;
         if restored != undisturbed {
             let detail = format!("the stage at step {step} differs in a new instance with the same state");
-            violations.push(Violation { law: "a restored state equals the undisturbed one", detail });
+            violations.push(Violation { law: "a restored state equals the uninterrupted one", detail });
         }
         step = undisturbed.0.until_step;
         state = undisturbed.1;
@@ -347,7 +347,7 @@ pub fn check_searcher(
         let restored = process.propose(1, state, results, TRIALS)?;
         if restored != undisturbed {
             let detail = format!("the trials of round {} differ in a new instance with the same state", round + 1);
-            violations.push(Violation { law: "a restored state equals the undisturbed one", detail });
+            violations.push(Violation { law: "a restored state equals the uninterrupted one", detail });
         }
         if undisturbed.finished {
             break;

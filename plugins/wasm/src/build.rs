@@ -160,7 +160,7 @@ fn unusable(path: &Path, error: &std::io::Error) -> BuildError {
 fn build_python_plugin(folder: &Path, text: &str) -> Result<Vec<u8>, BuildError> {
     let world = find_python_world(text).ok_or_else(|| {
         let hint = "define `class Dataset(exports.Dataset)`, or `Metric`, `Curriculum`, `Step` or `Searcher`";
-        BuildError::new("`app.py` does not say what it is for", Some(hint))
+        BuildError::new("`app.py` does not define an interface", Some(hint))
     })?;
     let program = find_program("componentize-py").ok_or_else(|| {
         let install = "install it: `pip install componentize-py==0.25.1`";
@@ -179,7 +179,7 @@ fn build_javascript_plugin(folder: &Path, text: &str) -> Result<Vec<u8>, BuildEr
     const TOOL: &str = "componentize-qjs";
     let world = find_javascript_world(text).ok_or_else(|| {
         let hint = "write `export const dataset = {..}`, or `metric`, `curriculum`, `step` or `searcher`";
-        BuildError::new("`app.js` does not say what it is for", Some(hint))
+        BuildError::new("`app.js` does not define an interface", Some(hint))
     })?;
     let installed = || folder.ancestors().map(|at| at.join("node_modules/.bin").join(TOOL)).find(|file| file.is_file());
     let program = find_program(TOOL).or_else(installed).ok_or_else(|| {
@@ -237,7 +237,7 @@ fn run_tool(command: &mut Command, made: &Path) -> Result<Vec<u8>, BuildError> {
 fn build_c_plugin(source: &Path) -> Result<Vec<u8>, BuildError> {
     let text = std::fs::read(source).map_err(|error| unusable(source, &error))?;
     let world = find_world(&String::from_utf8_lossy(&text)).ok_or_else(|| {
-        let message = format!("`{}` does not say what it is for", source.display());
+        let message = format!("`{}` does not define an interface", source.display());
         BuildError::new(
             message,
             Some("begin it with `#define ASSAY_DATASET`, or `_METRIC`, `_CURRICULUM`, `_STEP` or `_SEARCHER`"),

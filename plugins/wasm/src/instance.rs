@@ -113,7 +113,7 @@ impl Instance {
         let instance = self.linked.get_export_index(&mut self.store, None, &name).ok_or_else(missing)?;
         let index = self.linked.get_export_index(&mut self.store, Some(&instance), function).ok_or_else(missing)?;
         self.linked.get_typed_func(&mut self.store, index).map_err(|error| {
-            Cause::new(format!("has another signature than in `{name}`: {error:#}"))
+            Cause::new(format!("has a different signature than in `{name}`: {error:#}"))
                 .with_hint("build it with the interface that `assay plugin new` writes")
         })
     }

@@ -74,11 +74,11 @@ fn router_of(site: &Site) -> Router {
         .route("/assets/{name}", get(assets::serve))
         .route("/api", get(pages::api::show))
         .merge(api::routes())
-        .fallback(|| async { Failure::not_found("there is no such page", "begin at the list of runs") })
+        .fallback(|| async { Failure::not_found("there is no such page", "start at the list of runs") })
         .method_not_allowed_fallback(|| async {
             Failure {
                 status: 405,
-                error: "this site only reads".into(),
+                error: "this site is read-only".into(),
                 hint: "use GET; runs are made with `assay run`".into(),
             }
         })

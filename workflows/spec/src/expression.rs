@@ -131,7 +131,7 @@ impl Text {
         let place = Place { source, node, text, offset: 0, marked: false };
         let (tokens, end) = token::scan(text);
         if let Some(end) = end {
-            log.report(place.span(0, end, end + 2), "`}}` without `${{`", "take it away".to_owned());
+            log.report(place.span(0, end, end + 2), "`}}` without `${{`", "remove it".to_owned());
             return None;
         }
         let computed = compile(&place, text, &tokens, log)?;
@@ -231,7 +231,7 @@ impl Computed {
                 let names: Vec<_> = self.paths.iter().map(Path::text).collect();
                 let names = if names.is_empty() { "its result".to_owned() } else { suggest::list(&names) };
                 let hint = match self.waits() {
-                    true => "the task that it comes from did not leave this value; see the log of that task",
+                    true => "the task that it comes from did not produce this value; see the log of that task",
                     false => "give it a value everywhere, or write `NAME | default(VALUE)`",
                 };
                 (format!("the expression has no value: {names} is not defined here"), Some(hint.to_owned()))
@@ -385,11 +385,11 @@ fn foreign(written: &str) -> (String, Option<String>) {
         Some('&') => Some("write `and`"),
         Some('!') => Some("write `not`"),
         Some('"' | '\'') => Some("close the quote"),
-        Some('$') => Some("inside `${{ }}` names are written plainly"),
+        Some('$') => Some("inside `${{ }}`, write names without `$`"),
         Some('?') => Some("write `A if CONDITION else B`"),
         _ => None,
     };
-    (format!("`{}` does not belong into an expression", crate::scalar::shorten(written, 20)), hint.map(str::to_owned))
+    (format!("`{}` is not valid in an expression", crate::scalar::shorten(written, 20)), hint.map(str::to_owned))
 }
 
 type Wrong = (std::ops::Range<usize>, String, Option<String>);

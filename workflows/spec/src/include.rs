@@ -77,8 +77,8 @@ impl Inclusion<'_> {
         let name = normalized(&beside(from, written));
         if let Some(at) = self.open.iter().position(|open| *open == name) {
             let circle: Vec<&str> = self.open[at..].iter().chain([&name]).map(String::as_str).collect();
-            let message = format!("files include each other in a circle: {}", circle.join(" -> "));
-            log.report(span, message, "take one of these `include` away".to_owned());
+            let message = format!("files include each other in a cycle: {}", circle.join(" -> "));
+            log.report(span, message, "remove one of these `include`".to_owned());
             return;
         }
         if self.names.contains(&name) {
@@ -98,7 +98,7 @@ impl Inclusion<'_> {
             }
             Ok(text) => self.file(&name, &text, log),
             Err(why) => {
-                let hint = format!("it is looked for as `{name}`, beside the file that includes it");
+                let hint = format!("it is looked for as `{name}`, next to the file that includes it");
                 log.report(span, format!("cannot include `{written}`: {why}"), hint);
             }
         }

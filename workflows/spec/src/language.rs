@@ -203,9 +203,9 @@ fn int(value: Value) -> Result<i64, Error> {
 
 fn float(value: Value) -> Result<f64, Error> {
     if let Some(text) = value.as_str() {
-        return text.trim().parse().map_err(|_| refused(format!("`{text}` is no number")));
+        return text.trim().parse().map_err(|_| refused(format!("`{text}` is not a number")));
     }
-    f64::try_from(value.clone()).map_err(|_| refused(format!("{} is no number", called(value.kind()))))
+    f64::try_from(value.clone()).map_err(|_| refused(format!("{} is not a number", called(value.kind()))))
 }
 
 fn join(values: Value, separator: Option<String>, _: Kwargs, extra: Rest<Value>) -> Result<String, Error> {
@@ -239,7 +239,7 @@ fn map(
         return Err(Error::from(ErrorKind::UndefinedError));
     }
     if argument.is_some() {
-        return Err(refused("`map` takes the name of a filter alone, without arguments for it"));
+        return Err(refused("`map` takes only the name of a filter, without its arguments"));
     }
     let attribute: Option<Value> = kwargs.get("attribute")?;
     let default: Option<Value> = kwargs.get("default")?;
@@ -449,9 +449,9 @@ pub(crate) fn text_of(value: &Value) -> Result<String, Error> {
         Json::String(text) => Ok(text),
         Json::Bool(_) | Json::Number(_) => Ok(json.to_string()),
         Json::Null => Err(refused("an empty value cannot be a part of a text")),
-        Json::Array(_) => Err(refused("a list cannot be a part of a text; `join` makes one of it")),
+        Json::Array(_) => Err(refused("a list cannot be a part of a text; use `join`")),
         Json::Object(map) if map.contains_key("$artifact") => {
-            Err(refused("an artifact cannot be a part of a text: give the expression alone"))
+            Err(refused("an artifact cannot be a part of a text: write only the expression"))
         }
         Json::Object(_) => Err(refused("a mapping cannot be a part of a text")),
     }

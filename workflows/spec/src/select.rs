@@ -104,8 +104,8 @@ pub(crate) fn needs(
             }
             *edges += agreeing.len();
             if *edges > MAX_EDGES {
-                let message = format!("the tasks of `{}` need too many others one by one", draft.name.name);
-                let hint = "share an axis, or use `strategy.each`, so that each task needs few".to_owned();
+                let message = format!("the tasks of `{}` need too many single tasks", draft.name.name);
+                let hint = "share an axis, or use `strategy.each`, so that each task needs fewer".to_owned();
                 reader.report(draft.name.span, message, hint);
                 return false;
             }

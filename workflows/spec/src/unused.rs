@@ -36,7 +36,7 @@ pub(crate) fn warn<'t>(
             "the axis `{axis}` changes nothing: `{job}` does not use `matrix.{axis}`, so its {count} values make cells with the same config"
         );
         let hint = format!(
-            "write `${{{{ matrix.{axis} }}}}` where it belongs, or take the axis away; `replicates: {count}` runs cells \
+            "write `${{{{ matrix.{axis} }}}}` where it belongs, or remove the axis; `replicates: {count}` runs cells \
              again from other seeds. Cells with the same config run once and count once"
         );
         reader.report(span, message, hint);

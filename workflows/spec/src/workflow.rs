@@ -218,15 +218,15 @@ pub struct Backoff {
 /// The classes of failure in `retry.when`, in the order of the documentation. The protocol's `FailureClass` has the
 /// same names; that crate is further right in the layering, so a test there compares them.
 pub const FAILURE_CLASSES: &[(&str, &str)] = &[
-    ("step", "the step reported that it cannot do what was asked"),
+    ("step", "the step reported an error"),
     ("check", "a check of the step on its own result failed"),
     ("timeout", "it ran longer than `timeout-minutes`"),
     ("oom", "it used more memory than it was given, or the device ran out"),
     ("output", "it printed more than the log limit"),
-    ("protocol", "its process sent a message that the protocol does not have"),
-    ("crashed", "its process died: a signal, a panic, an exit without a result"),
+    ("protocol", "its process sent an invalid message"),
+    ("crashed", "its process exited unexpectedly: a signal, a panic, an exit without a result"),
     ("unavailable", "no executor for the backend could be started"),
-    ("preempted", "its worker was lost, or gave the attempt up"),
+    ("preempted", "its worker was lost, or abandoned the attempt"),
     ("cancelled", "a person cancelled it"),
 ];
 

@@ -87,7 +87,7 @@ fn an_override_keeps_its_type() {
 fn environment_variables_are_not_visible() {
     let text = "jobs: {a: {uses: report, with: {title: \"${{ env.LAB }}\"}}}";
     let error = check("f.yaml", text, &fake::kinds(), &[]).unwrap_err().to_string();
-    assert!(error.contains("unknown name `env`") && error.contains("set it by `-P NAME=VALUE`"), "{error}");
+    assert!(error.contains("unknown name `env`") && error.contains("set it with `-P NAME=VALUE`"), "{error}");
 }
 
 #[test]

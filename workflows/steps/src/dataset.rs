@@ -216,11 +216,11 @@ impl Split {
         }
         let labels = if about.objective == Goal::Classify { self.len() } else { 0 };
         if labels != self.labels.len() {
-            return Some(format!("{} labels in place of {labels}", self.labels.len()));
+            return Some(format!("{} labels instead of {labels}", self.labels.len()));
         }
         let groups = &about.groups;
         if !groups.is_empty() && self.groups.len() != self.len() {
-            return Some(format!("{} groups in place of {}", self.groups.len(), self.len()));
+            return Some(format!("{} groups instead of {}", self.groups.len(), self.len()));
         }
         if let Some(group) = self.groups.iter().find(|group| **group as usize >= groups.len()) {
             return Some(format!("group {group} is outside the {} groups", groups.len()));
@@ -375,7 +375,7 @@ mod tests {
         grouped.write(&path).unwrap();
         assert_eq!(Dataset::read(&path).unwrap(), grouped);
         assert_eq!(grouped.test.groups(), [1, 0]);
-        for (change, message) in [(vec![0], "1 groups in place of 2"), (vec![0, 2], "group 2 is outside the 2 groups")]
+        for (change, message) in [(vec![0], "1 groups instead of 2"), (vec![0, 2], "group 2 is outside the 2 groups")]
         {
             grouped.valid.groups = change;
             grouped.write(&path).unwrap();
@@ -407,8 +407,8 @@ mod tests {
         refused(|d| d.train.offsets[1] = 0, "sequence 0 has no token");
         refused(|d| d.train.offsets[1] = 7, "sequence 1 has no token");
         refused(|d| d.train.offsets[2] = 5, "do not span its 6 tokens");
-        refused(|d| d.valid.labels.push(0), "2 labels in place of 1");
-        refused(|d| d.about.objective = Goal::Predict, "2 labels in place of 0");
+        refused(|d| d.valid.labels.push(0), "2 labels instead of 1");
+        refused(|d| d.about.objective = Goal::Predict, "2 labels instead of 0");
         refused(|d| d.valid = Split::default(), "it has no sequence");
         refused(|d| d.about.max_length = 3, "a sequence of 4 tokens exceeds the maximum of 3");
     }

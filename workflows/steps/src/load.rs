@@ -14,7 +14,7 @@ pub(crate) fn load(context: &dyn Context, artifact: &ArtifactRef) -> Result<Mode
     let path = context.input(artifact)?;
     checkpoint::load(context.device(), &path).map_err(|error| match error {
         ModelError::File(FileError::Format(_) | FileError::Content(_)) => StepError::Failed {
-            message: format!("`{}` is no checkpoint: {error}", artifact.name),
+            message: format!("`{}` is not a checkpoint: {error}", artifact.name),
             hint: Some(
                 "give the `model` output of a `train` or `quantize` job: `${{ needs.JOB.outputs.model }}`".into(),
             ),
@@ -39,10 +39,10 @@ pub(crate) fn dataset_for(model: &Model, context: &dyn Context, artifact: &Artif
             Some(format!("the model is a classifier, and `{name}` is for a language model"))
         }
         (Objective::Classify(has), Objective::Classify(wants)) if has < wants => {
-            Some(format!("the model knows {has} classes, and `{name}` has {wants}"))
+            Some(format!("the model has {has} classes, and `{name}` has {wants}"))
         }
         _ if task.vocabulary < data.vocabulary => {
-            Some(format!("the model knows {} tokens, and `{name}` has {}", task.vocabulary, data.vocabulary))
+            Some(format!("the model has {} tokens, and `{name}` has {}", task.vocabulary, data.vocabulary))
         }
         _ => None,
     };

@@ -107,7 +107,7 @@ impl PluginRef {
 pub struct ConfiguredPlugin {
     /// A name under `plugins:` of the workflow file.
     pub plugin: PluginRef,
-    /// What the plugin is opened with; `assay plugin run` shows what it accepts.
+    /// The plugin's config; `assay plugin run` shows what it accepts.
     #[serde(default)]
     pub config: Map<String, Value>,
 }

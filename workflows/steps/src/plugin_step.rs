@@ -22,7 +22,7 @@ pub struct RunPlugin;
 struct Config {
     /// A name under `plugins:` of the workflow file.
     plugin: PluginRef,
-    /// What the plugin is run with; `assay plugin run` shows what it accepts.
+    /// The plugin's config; `assay plugin run` shows what it accepts.
     #[serde(default)]
     config: Map<String, Value>,
     /// Artifacts of earlier jobs, by the names under which the plugin reads them.

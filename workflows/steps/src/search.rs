@@ -26,10 +26,10 @@ pub struct Search;
 struct Config {
     /// A name under `plugins:` of the workflow file.
     plugin: PluginRef,
-    /// What the plugin is opened with; `assay plugin run` shows what it accepts.
+    /// The plugin's config; `assay plugin run` shows what it accepts.
     #[serde(default)]
     config: Map<String, Value>,
-    /// The parameters: a list of values for each, or whatever else the plugin accepts.
+    /// The parameters: a list of values for each, or another form that the plugin accepts.
     space: Map<String, Value>,
     /// The seed of the search.
     #[serde(default)]
@@ -37,11 +37,11 @@ struct Config {
     /// The most trials of this round.
     #[schemars(range(min = 1, max = 1000))]
     count: u32,
-    /// The output `state` of the last round; without it, the search begins.
+    /// The output `state` of the previous round; absent in the first round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<ArtifactSchema>")]
     state: Option<ArtifactRef>,
-    /// The results of the trials of the last round.
+    /// The results of the trials of the previous round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     results: Option<Results>,
 }
@@ -87,7 +87,7 @@ impl Step for Search {
                     about: "The parameters of each trial: a list for `strategy: {matrix: {include: ..}}`.",
                 },
                 OutputKind { name: "finished", about: "Whether the search has ended after these trials." },
-                OutputKind { name: "state", about: "What the searcher remembers: a file for the next round." },
+                OutputKind { name: "state", about: "The state of the searcher: a file for the next round." },
                 PLUGINS_OUTPUT,
             ],
             metrics: &[],
@@ -166,7 +166,7 @@ fn find_problem(config: &Config) -> Option<Finding> {
         return finding("space", "the space has no parameters".into(), "write `space: {states: [8, 16, 32]}`");
     }
     if config.state.is_some() != config.results.is_some() {
-        let message = "`state` and `results` of the last round belong together".into();
+        let message = "`state` and `results` of the previous round belong together".into();
         return finding("state", message, "give both, or neither in the first round");
     }
     match &config.results {
@@ -222,7 +222,7 @@ mod tests {
             config.as_object_mut().unwrap().remove(key);
             config
         };
-        assert_eq!(message(without("state")).unwrap(), "`state` and `results` of the last round belong together");
+        assert_eq!(message(without("state")).unwrap(), "`state` and `results` of the previous round belong together");
         let mut uneven = full.clone();
         uneven["results"]["values"] = json!([1.0]);
         assert_eq!(message(uneven).unwrap(), "`results` has 0 parameters and 1 values");

@@ -292,7 +292,7 @@ impl Context for TestContext {
         self.resume.clone()
     }
     fn artifact(&mut self, name: &str, file: &Path) -> Result<(), StepError> {
-        assert!(file.starts_with(self.folder.path()) && file.is_file(), "{} is no file of this step", file.display());
+        assert!(file.starts_with(self.folder.path()) && file.is_file(), "{} is not a file here", file.display());
         self.artifacts.insert(name.into(), file.to_owned());
         Ok(())
     }

@@ -51,7 +51,7 @@ fn a_process_that_ends_or_speaks_otherwise_is_explained() {
     let failure = failure_of(start("exit", limits()));
     assert_eq!(failure.to_string(), "plugin `dice` cannot be loaded: it ended its process (exit status: 3)");
     let failure = failure_of(start("garbage", limits()));
-    assert!(failure.message.contains("text stands where a message was expected: \"hell\""), "{failure}");
+    assert!(failure.message.contains("text was received instead of a message: \"hell\""), "{failure}");
     let command = PluginCommand { program: "/nonexistent".into(), arguments: Vec::new() };
     let failure = failure_of(PluginProcess::start(&command, "dice", "unused.wasm".as_ref(), limits()));
     assert!(failure.message.contains("cannot be run: `/nonexistent`"), "{failure}");
@@ -124,11 +124,11 @@ fn each_broken_law_is_named() {
     let broken = laws(check_metric(&mut started("forget"), "{}").unwrap());
     assert_eq!(broken, ["merged states give the values of the whole"]);
     let broken = laws(check_curriculum(&mut started("count_calls"), "{}", 3).unwrap());
-    assert_eq!(broken, ["a restored state equals the undisturbed one"]);
+    assert_eq!(broken, ["a restored state equals the uninterrupted one"]);
     let broken = laws(check_step(&mut started("count_calls"), "{}", Default::default()).unwrap());
     assert_eq!(broken, ["the same config and inputs give the same outputs"]);
     let broken = laws(check_searcher(&mut started("count_calls"), ("{}", "{}"), 3).unwrap());
-    assert_eq!(broken, ["a restored state equals the undisturbed one"]);
+    assert_eq!(broken, ["a restored state equals the uninterrupted one"]);
 }
 
 #[test]

@@ -33,16 +33,16 @@ pub struct ClaimsArgs {
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
     pub overrides: Overrides,
-    /// Judge by the runs in the store alone, and run nothing
+    /// Judge only by the runs in the store, and run nothing
     #[arg(long)]
     pub no_run: bool,
-    /// Run at most so many tasks at the same time
+    /// The largest number of tasks that run at the same time
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
     /// Write the verdicts into this Markdown file instead, with commit and machine
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Show failures and verdicts alone
+    /// Show only failures and verdicts
     #[arg(long, short)]
     pub quiet: bool,
     /// Print one JSON object on standard output

@@ -25,26 +25,26 @@ pub struct PluginArgs {
 
 #[derive(Subcommand)]
 enum PluginSubcommand {
-    /// Begin a plugin: a folder with a source that can be built and run as it is
+    /// Create a plugin: a folder with a source that builds and runs unchanged
     New(NewArgs),
     /// Build the plugin in a folder, if its source has changed
     Build(BuildArgs),
     /// Load a plugin and show what it does
     ///
-    /// Of a dataset the first sequences; of a metric its values for made-up predictions; of a curriculum its stages in a made-up
-    /// training, whose loss falls; of a step its result, metrics and outputs; of a searcher the trials of a few rounds with made-up
-    /// results.
+    /// For a dataset, the first sequences; for a metric, its values on generated predictions; for a curriculum, its stages in a
+    /// simulated training with falling loss; for a step, its result, metrics and outputs; for a searcher, the trials of a few
+    /// rounds with simulated results.
     Run(RunPluginArgs),
-    /// Check that a plugin keeps its promises
+    /// Check that a plugin obeys the laws of its interface
     ///
-    /// A batch equals its parts in any order, merged metrics equal the whole, a restored state equals the undisturbed one, a step
-    /// gives the same outputs again, and two instances give the same answers. Exit code 1 if a promise is broken.
+    /// A batch equals its parts in any order, merged metrics equal those of the whole, a restored state equals the uninterrupted
+    /// one, a repeated step gives the same outputs, and two instances give the same answers. Exit code 1 if a law is broken.
     Check(CheckArgs),
 }
 
 #[derive(Args)]
 struct NewArgs {
-    /// The folder to make; its name is the plugin's
+    /// The folder to create; its name becomes the plugin's name
     folder: PathBuf,
     /// What the plugin is for
     #[arg(long = "for", value_enum)]
@@ -65,7 +65,7 @@ struct BuildArgs {
 struct RunPluginArgs {
     #[command(flatten)]
     plugin: LoadArgs,
-    /// How many sequences, stages or trials in a round
+    /// How many sequences, stages or trials per round
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     count: u32,
 }
@@ -118,13 +118,13 @@ fn parse_file(text: &str) -> Result<(String, PathBuf), String> {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Purpose {
-    /// Makes sequences
+    /// Generates sequences
     Dataset,
     /// Chooses the sequences of a training
     Curriculum,
-    /// Sums up predictions
+    /// Computes metrics of predictions
     Metric,
-    /// Is a whole step: reads inputs, writes outputs and metrics
+    /// Runs as a whole step: reads inputs, writes outputs and metrics
     Step,
     /// Proposes the parameters of trials
     Searcher,

@@ -17,12 +17,13 @@ use crate::step::ArtifactSchema;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
-    /// The program and its arguments. No shell reads them: `["sh", "-c", "..."]` starts one. `$ASSAY_OUTPUTS` and the other
-    /// variables of a step are replaced in each argument. With `measures`, several programs can be given by name.
+    /// The program and its arguments. They are not passed to a shell; use `["sh", "-c", "..."]` for that. `$ASSAY_OUTPUTS`
+    /// and the other variables of a step are replaced in each argument. With `measures`, several programs can be given by
+    /// name.
     pub run: Commands,
     /// Measures the program like a benchmark: runs it repeatedly, and reports the median of its wall-clock time and of each of its
-    /// metrics with intervals. Several programs run in turns, in random order. Nothing else runs on the machine meanwhile, and
-    /// the cache key contains the machine.
+    /// metrics with intervals. Several programs run alternately, in random order. Nothing else runs on the machine during the
+    /// measurement, and the cache key contains the machine.
     #[serde(default)]
     #[schemars(extend("x-declares" = "measurement"))]
     pub measures: Measures,
@@ -42,7 +43,7 @@ pub(super) struct Config {
     /// Values for the program, of any shape: it finds them as JSON in the file `$ASSAY_PARAMS`.
     #[serde(default)]
     pub params: serde_json::Map<String, serde_json::Value>,
-    /// Further variables of the program's environment. `ASSAY_` names are reserved.
+    /// Further environment variables of the program. Names that begin with `ASSAY_` are reserved.
     #[serde(default)]
     pub env: BTreeMap<String, Argument>,
     /// The metrics that the program reports, with their direction and unit. Metrics that are not named here are kept too, but
@@ -51,7 +52,7 @@ pub(super) struct Config {
     #[serde(default)]
     #[schemars(extend("x-declares" = "metrics"))]
     pub metrics: BTreeMap<String, DeclaredMetric>,
-    /// The files that the program leaves, by output: paths relative to `$ASSAY_OUTPUTS`. Each has to be there when the program
+    /// The files that the program writes, by output: paths relative to `$ASSAY_OUTPUTS`. Each must exist when the program
     /// ends.
     #[serde(default)]
     #[schemars(extend("x-declares" = "outputs"))]
@@ -103,16 +104,16 @@ const FEWEST_SAMPLES: u32 = 6;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Measurement {
-    /// Runs of each program that count.
+    /// Measured runs of each program.
     #[schemars(range(min = 6, max = 100_000))]
     pub samples: u32,
-    /// Runs of each program before these.
+    /// Runs of each program before the measured ones.
     #[schemars(range(max = 1000))]
     pub warmup: u32,
-    /// The program, of several, that the others are compared with.
+    /// With several programs: the one that the others are compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compare: Option<String>,
-    /// What becomes of the result if other programs keep processors busy before, during or after the measurement.
+    /// What happens to the result if other programs keep processors busy before, during or after the measurement.
     pub quiet: Quiet,
     /// Seed of the order within the rounds and of the bootstrap.
     pub seed: u64,

@@ -69,15 +69,15 @@ impl JsonSchema for Environment {
                 "python": {
                     "type": "string",
                     "format": LOCAL_PYTHON,
-                    "description": "An interpreter such as `.venv/bin/python`, relative to the folder of the workflow file. It has to exist on \
-                        every node. Its path, its version and the versions of its packages are part of the cache key.",
+                    "description": "An interpreter such as `.venv/bin/python`, relative to the folder of the workflow file. It must \
+                        exist on every node. Its path, its version and the versions of its packages are part of the cache key.",
                 },
                 "uv": {
                     "type": "string",
                     "format": LOCAL_FILES,
                     (COMPANIONS): ["pyproject.toml"],
-                    "description": "A lock file of uv, in one folder with its `pyproject.toml`. Each node builds the environment once, without \
-                        the project itself. The content of both files is part of the cache key.",
+                    "description": "A lock file of uv, in the same folder as its `pyproject.toml`. Each node builds the environment \
+                        once, without the project itself. The content of both files is part of the cache key.",
                 },
                 "container": {
                     "type": "string",

@@ -119,7 +119,7 @@ fn start_tracking(config: &Config, folders: &Folders, context: &mut dyn Context)
         return None;
     }
     let started = Tracking::start(&folders.outputs);
-    started.inspect_err(|error| context.warn(&format!("what the program logs with MLflow is not read: {error}"))).ok()
+    started.inspect_err(|error| context.warn(&format!("what the program logs with MLflow is not stored: {error}"))).ok()
 }
 
 fn cannot_start(program: &str, error: &std::io::Error) -> StepError {

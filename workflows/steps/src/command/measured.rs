@@ -105,7 +105,7 @@ fn run_rounds(
 fn remove_run(folders: &Folders) -> Result<(), StepError> {
     let work = folders.start.parent().unwrap_or(Path::new(""));
     std::fs::remove_dir_all(work)
-        .map_err(|error| StepError::failed(format!("cannot remove what a run left in `{}`: {error}", work.display())))
+        .map_err(|error| StepError::failed(format!("cannot remove a run's files in `{}`: {error}", work.display())))
 }
 
 fn report_series(series: &Series<'_>, seed: u64, context: &mut dyn Context) -> Result<(), StatisticsError> {

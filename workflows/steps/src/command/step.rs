@@ -21,7 +21,7 @@ const LARGEST_VALUE: u64 = 1 << 20;
 pub struct RunCommand;
 
 /// What the interval of a time covers.
-const RUNS: &str = "the interval of a single replicate covers the runs of the program that were measured, on this machine as it was then.";
+const RUNS: &str = "the interval of a single replicate covers the runs of the program that were measured, on this machine at that time.";
 
 /// The metrics of a measured program. The other metrics of a config are its own.
 const METRICS: &[MetricKind] = &[

@@ -76,7 +76,7 @@ fn report_baseline(dataset: &Dataset, context: &mut dyn Context) {
     let accuracy = right as f64 / test.len() as f64;
     context.metric("baseline/accuracy", 0, accuracy);
     let percent = 100.0 * accuracy;
-    context.log(&format!("always naming the commonest {what} of `train` is right for {percent:.1} % of `test`"));
+    context.log(&format!("always predicting the commonest {what} of `train` is correct for {percent:.1} % of `test`"));
 }
 
 /// The targets of a language model: every token except the first of each sequence.

@@ -21,9 +21,8 @@ use crate::random::shuffle;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Text {
-    /// A file, a folder of files or an archive, relative to the folder of the workflow file; gzip is read as it is. Each file of a
-    /// folder is a document, and goes into one split as a whole. What is in it counts, and not where it lies: its content goes into
-    /// the store, and into the cache key.
+    /// A file, a folder of files or an archive, relative to the folder of the workflow file; gzip is decompressed. Each file of a
+    /// folder is a document, which belongs to one split. Its content, not its path, goes into the store and into the cache key.
     #[schemars(with = "String", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MAX_TOKENS))]
     pub file: LocalFile,
     /// Bytes of a sequence.
@@ -37,7 +36,7 @@ pub struct Text {
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub test_fraction: f64,
-    /// Which documents of a folder go into which split follows from it.
+    /// Decides which documents of a folder go into which split.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub seed: u64,
 }
@@ -80,9 +79,9 @@ impl Text {
         };
         let parts = parts.ok_or_else(|| StepError::Failed {
             message: match documents.len() {
-                1 => format!("`{name}` has {bytes} bytes, which leaves a split without two of them"),
+                1 => format!("`{name}` has {bytes} bytes, which leaves a split with fewer than 2"),
                 count => {
-                    format!("`{name}` has {count} documents of {bytes} bytes, which leaves a split without two of them")
+                    format!("`{name}` has {count} documents of {bytes} bytes, which leaves a split with fewer than 2")
                 }
             },
             hint: Some("take a longer text or at least three documents, or larger fractions".into()),
