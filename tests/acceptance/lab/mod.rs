@@ -5,6 +5,7 @@ mod cluster;
 mod liar;
 mod operators;
 pub mod processes;
+mod retries;
 mod tls;
 
 use std::collections::BTreeSet;

@@ -202,6 +202,9 @@ pub struct WorkerArgs {
     /// Offer at most so many processors; by default all of the machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub cpus: Option<u32>,
+    /// Offer at most so many GiB of memory; by default all of the machine
+    #[arg(long, value_name = "GIB", value_parser = parse_gib)]
+    pub memory_gib: Option<f64>,
     /// End after so many seconds without a task
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub idle: Option<f64>,

@@ -457,6 +457,9 @@ fn read_settings(
     reader: &mut Reader<'_>,
     [resources, retry, timeout, continue_on_error]: &[Option<Node>; 4],
 ) -> Settings {
+    if let Some(retry) = retry {
+        reader.check_escalated_memory(retry, resources.as_ref());
+    }
     (
         resources.as_ref().map_or_else(|| vec![Resource::default()], |node| reader.resources(node)),
         retry.as_ref().map_or_else(Retry::default, |node| reader.retry(node)),

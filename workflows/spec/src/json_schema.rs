@@ -181,10 +181,30 @@ fn retry() -> Value {
                 },
                 "additionalProperties": false,
             },
+            "escalate": {
+                "type": "object",
+                "description": "How the requirements grow from one attempt to the next.",
+                "properties": {
+                    "memory": factor("the memory of `resources`", "oom"),
+                    "timeout": factor("the timeout", "timeout"),
+                },
+                "additionalProperties": false,
+            },
+            "exclude-node": computable(json!({
+                "type": "boolean", "default": false,
+                "description": "Whether the next attempt avoids the nodes on which attempts failed, if another node could run it.",
+            })),
         },
         "required": ["max"],
         "additionalProperties": false,
     })
+}
+
+fn factor(of: &str, class: &str) -> Value {
+    computable(json!({
+        "type": "string", "pattern": r"^\s*\*\s*[0-9.eE+]+\s*$", "examples": ["*1.5"],
+        "description": format!("The factor by which {of} grows after a failure of the class `{class}`."),
+    }))
 }
 
 /// A schema that also accepts an expression.

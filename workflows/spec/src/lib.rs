@@ -86,5 +86,6 @@ pub use results::{Conclusion, Finished};
 pub use scalar::in_address as value_name;
 pub use suggest::nearest as nearest_name;
 pub use workflow::{
-    Backoff, DEFAULT_TIMEOUT, FAILURE_CLASSES, Job, RETRIED_BY_DEFAULT, Resource, Retry, Task, TriggerRule, Workflow,
+    Backoff, DEFAULT_TIMEOUT, Escalation, FAILURE_CLASSES, Job, RETRIED_BY_DEFAULT, Resource, Retry, Task, TriggerRule,
+    Workflow,
 };

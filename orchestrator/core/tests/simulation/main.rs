@@ -5,6 +5,7 @@
 //! simulation in which nothing happens fails.
 
 mod generate;
+mod known;
 mod node;
 mod oracle;
 mod rng;
@@ -115,6 +116,17 @@ fn everything_at_once() {
         cancels: true,
         operators: true,
     };
-    let must_see = ["retry", "skip", "fenced metric", "driver restart", "failed unstarted", "stop, timed out", "death"];
+    let must_see = [
+        "retry",
+        "skip",
+        "fenced metric",
+        "driver restart",
+        "failed unstarted",
+        "stop, timed out",
+        "death",
+        "more memory",
+        "more time",
+        "worker avoided",
+    ];
     simulate(&flavour, &must_see);
 }

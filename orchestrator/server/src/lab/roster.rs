@@ -316,7 +316,7 @@ impl Hub {
     pub(super) fn waiting_tasks(&self, seconds: f64) -> Vec<(Resource, u32)> {
         let before = Clock::start().now().saturating_sub((seconds * 1000.0) as u64);
         let ready = self.board.claims().into_values().flat_map(|claim| claim.ready);
-        ready.filter(|(_, _, since)| *since <= before).map(|(resource, count, _)| (resource, count)).collect()
+        ready.filter(|wanted| wanted.since <= before).map(|wanted| (wanted.resource, wanted.count)).collect()
     }
 
     /// Tells a person.
