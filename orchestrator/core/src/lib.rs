@@ -59,6 +59,8 @@ mod orchestrator;
 mod plan;
 mod run;
 mod sanity;
+#[cfg(test)]
+mod sanity_tests;
 mod schedule;
 mod settings;
 mod snapshot;

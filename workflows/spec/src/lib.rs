@@ -48,9 +48,11 @@ mod matrix;
 mod names;
 mod params;
 mod plugins;
+mod rewrite;
 mod schema;
 mod select;
 mod settings;
+mod subworkflow;
 mod unused;
 
 // The result.
