@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn a_full_disk_has_a_code_of_its_own() {
         let full: CommandError =
-            LedgerError::disk_full("cannot write what happened: database or disk is full".into()).into();
+            LedgerError::disk_full("cannot write the events: database or disk is full".into()).into();
         assert_eq!(code_of_error(&full), 28);
         let full: CommandError = std::io::Error::from_raw_os_error(28).into();
         assert_eq!(code_of_error(&full), 28);

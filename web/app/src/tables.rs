@@ -456,7 +456,8 @@ mod tests {
         assert!(table < effects, "{text}");
         assert!(text.contains("\nstates: has an effect (p < 0.001); 0 is best on average"), "{text}");
         assert!(
-            text.contains("\nchunk: no effect is seen") && text.contains("chunk and states: no interaction is seen")
+            text.contains("\nchunk: no significant effect")
+                && text.contains("chunk and states: no significant interaction")
         );
         assert!(results_markdown(&results).contains("```text\nEffects on loss"));
         assert!(!results_text(&results, usize::MAX).contains("Effects"));

@@ -23,7 +23,7 @@ pub(crate) async fn run(site: &Inner, id: RunId) -> Result<RunView, Failure> {
     site.store.run(id).await?.ok_or_else(missing)
 }
 
-/// The tasks of a run that exists. Those under way carry the last values of their metrics so far.
+/// The tasks of a run that exists. Running tasks have the latest values of their metrics.
 pub(crate) async fn tasks(site: &Inner, run: RunId) -> Result<Vec<TaskView>, Failure> {
     let mut tasks = site.store.tasks(run).await?;
     if tasks.iter().any(|task| !is_final(task.state)) {

@@ -137,7 +137,7 @@ impl Files {
             return Err(match found.as_slice() {
                 [first, second, ..] => DataError::new(
                     format!("`{}` holds both `{first}` and `{second}`", self.name),
-                    "keep the one that is meant",
+                    "keep the intended one",
                 ),
                 _ => DataError::new(
                     format!("`{}` holds no file `{wanted}`", self.name),

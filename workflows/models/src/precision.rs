@@ -21,7 +21,7 @@ pub enum Precision {
     /// In f32.
     #[default]
     F32,
-    /// In bf16: about half the memory for activations. Sums are in f32.
+    /// In bf16: activations take about half the memory. Sums are in f32.
     Bf16,
 }
 

@@ -48,7 +48,7 @@ pub(crate) fn each<T: Send>(
         let result = learn(share);
         *results[share].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     });
-    let skipped = || Err(ModelError::Input("the device left out a share of the batch".into()));
+    let skipped = || Err(ModelError::Input("the device did not return a share of the batch".into()));
     results
         .into_iter()
         .map(|r| r.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(skipped))

@@ -33,10 +33,10 @@ struct Config {
     /// The dataset, as `${{ needs.JOB.outputs.dataset }}`.
     #[schemars(with = "ArtifactSchema")]
     data: ArtifactRef,
-    /// Which part of it.
+    /// The split to score.
     #[serde(default)]
     split: SplitName,
-    /// Sequences side by side. It changes the memory needed, and the result by rounding alone.
+    /// Sequences per forward pass. It changes the memory needed, and the result only by rounding.
     #[serde(default = "default_batch")]
     #[schemars(range(min = 1, max = 65536))]
     batch_size: usize,
@@ -49,11 +49,11 @@ struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum SplitName {
-    /// What the optimizer saw.
+    /// The data that the model was trained on.
     Train,
-    /// What choices were made by.
+    /// The data that choices were based on.
     Valid,
-    /// What nobody looked at before.
+    /// The data that was not used before.
     #[default]
     Test,
 }
@@ -219,7 +219,7 @@ mod tests {
         let mut context = TestContext::new(assay_cpu::device(1).unwrap());
         let data = context.provide_dataset();
         let error = context.run(&Evaluate, json!({"model": data, "data": data})).unwrap_err();
-        assert!(error.to_string().contains("no checkpoint"), "{error}");
+        assert!(error.to_string().contains("not a checkpoint"), "{error}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) fn load(context: &dyn Context, artifact: &ArtifactRef) -> Result<Mode
     let path = context.input(artifact)?;
     checkpoint::load(context.device(), &path).map_err(|error| match error {
         ModelError::File(FileError::Format(_) | FileError::Content(_)) => StepError::Failed {
-            message: format!("`{}` is no checkpoint: {error}", artifact.name),
+            message: format!("`{}` is not a checkpoint: {error}", artifact.name),
             hint: Some(
                 "give the `model` output of a `train` or `quantize` job: `${{ needs.JOB.outputs.model }}`".into(),
             ),
@@ -48,10 +48,10 @@ pub(crate) fn dataset_for(model: &Model, context: &dyn Context, artifact: &Artif
         | (Objective::ClassifyPairs(has), Objective::ClassifyPairs(wants))
             if has < wants =>
         {
-            Some(format!("the model knows {has} classes, and `{name}` has {wants}"))
+            Some(format!("the model has {has} classes, and `{name}` has {wants}"))
         }
         _ if task.vocabulary < data.vocabulary => {
-            Some(format!("the model knows {} tokens, and `{name}` has {}", task.vocabulary, data.vocabulary))
+            Some(format!("the model has {} tokens, and `{name}` has {}", task.vocabulary, data.vocabulary))
         }
         _ => None,
     };

@@ -4,8 +4,10 @@ use crate::benchmark::Benchmark;
 use crate::command::RunCommand;
 use crate::evaluate::Evaluate;
 use crate::export::Export;
+use crate::plugin_step::RunPlugin;
 use crate::prepare::Prepare;
 use crate::quantize::Quantize;
+use crate::search::Search;
 use crate::step::Step;
 use crate::throughput::Throughput;
 use crate::tokenizer::TrainTokenizer;
@@ -24,5 +26,7 @@ pub fn registry() -> Vec<Box<dyn Step>> {
         Box::new(Benchmark),
         Box::new(Throughput),
         Box::new(RunCommand),
+        Box::new(RunPlugin),
+        Box::new(Search),
     ]
 }

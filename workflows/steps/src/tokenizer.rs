@@ -131,7 +131,7 @@ impl Step for TrainTokenizer {
         context.metric("tokenizer/bytes_per_token", 0, sample.0.len() as f64 / encoded.tokens.len().max(1) as f64);
         if size < config.vocabulary {
             context.warn(&format!(
-                "the tokenizer has {size} tokens in place of {}: no further pair of tokens occurs at least {} times in {bytes} bytes",
+                "the tokenizer has {size} tokens instead of {}: no further pair of tokens occurs at least {} times in {bytes} bytes",
                 config.vocabulary, config.min_frequency
             ));
         }

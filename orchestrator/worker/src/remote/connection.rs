@@ -106,7 +106,7 @@ impl Socket {
         let text = encode(message).map_err(|error| error.to_string())?;
         match tokio::time::timeout(PATIENCE, self.writer.send(Message::text(text))).await {
             Ok(sent) => sent.map_err(|error| error.to_string()),
-            Err(_) => Err("the server does not read".to_owned()),
+            Err(_) => Err("the server does not accept data".to_owned()),
         }
     }
 

@@ -21,7 +21,7 @@ use crate::tables::format_table;
 use crate::terminal::print_line;
 use crate::workflow_plugins;
 
-/// What is known of a task before anything runs.
+/// What is known about a task before anything runs.
 enum Prospect {
     /// The cache has its result.
     Cached(Finished),
@@ -359,7 +359,7 @@ fn print_plan(
         let without = if unknown.is_empty() { String::new() } else { format!(", without {}", unknown.join(", ")) };
         print_line(format_args!("{runs} would take about {}, as in earlier runs{without}", duration(estimate.seconds)));
     } else if runs > 0 {
-        print_line("how long it takes is not known: no run of a workflow of this name has finished these jobs yet");
+        print_line("the duration is unknown: no run of a workflow of this name has finished these jobs yet");
     }
     Ok(())
 }

@@ -215,7 +215,7 @@ fn axis_values(tasks: &[&TaskView], axis: &str) -> Vec<String> {
             values.push(value);
         }
     }
-    // A stable sort: what is no number stays where it was, behind the numbers.
+    // A stable sort: what is not a number stays where it was, behind the numbers.
     let number = |text: &String| text.parse::<f64>().unwrap_or(f64::INFINITY);
     values.sort_by(|a, b| number(a).total_cmp(&number(b)));
     values

@@ -38,7 +38,7 @@ pub fn read_babi(
         [only] => *only,
         [first, second, ..] => {
             let message = format!("`{}` holds both `{first}` and `{second}`", files.name());
-            return Err(DataError::new(message, "keep the one that is meant"));
+            return Err(DataError::new(message, "keep the intended one"));
         }
     };
     let text = files.read_text(name, MOST_BYTES)?;

@@ -252,14 +252,15 @@ fn a_measured_program_is_run_again_and_again_in_new_folders() {
         echo "{\"step\": 2, \"loss\": 1.5}" >> "$ASSAY_METRICS"
         sleep 0.01
     "#;
-    let config = with(script(text), "measures", json!({"samples": 6, "warmup": 2}));
+    // The fences remove at most a quarter of the samples on each side, so that six of twelve are left, enough for an interval.
+    let config = with(script(text), "measures", json!({"samples": 12, "warmup": 2}));
     context.run(&RunCommand, with(config, "outputs", json!({"seen": "seen"}))).unwrap();
     let last = |name: &str| context.last(name).unwrap_or_else(|| panic!("{name} is missing"));
-    assert_eq!((last("time/samples"), last("loss"), last("loss_low"), last("loss_high")), (6.0, 1.5, 1.5, 1.5));
+    assert_eq!((last("time/samples"), last("loss"), last("loss_low"), last("loss_high")), (12.0, 1.5, 1.5, 1.5));
     assert!(last("time/median") >= 0.01 && last("time/median_low") <= last("time/median"));
     let runs: Vec<u64> = context.metrics.iter().filter(|(name, ..)| name == "time/run").map(|point| point.1).collect();
-    assert_eq!(runs, [1, 2, 3, 4, 5, 6]);
-    assert_eq!(context.progress, (8, Some(8)));
+    assert_eq!(runs, (1..=12).collect::<Vec<u64>>());
+    assert_eq!(context.progress, (14, Some(14)));
     assert!(context.artifacts.contains_key("seen"));
 }
 
@@ -277,7 +278,7 @@ fn several_programs_are_measured_in_turns_and_compared() {
     context.run(&RunCommand, config).unwrap();
     assert_eq!((context.last("quick/size"), context.last("slow/size")), (Some(3.0), Some(7.0)));
     assert!(context.last("speedup/quick/ratio").unwrap() > 1.0 && context.last("speedup/slow/ratio").is_none());
-    assert!(context.last("speedup/quick/p").unwrap() < 0.05);
+    assert!(context.last("speedup/quick/p").is_some() && context.last("speedup/slow/p").is_none());
     let order = std::fs::read_to_string(order).unwrap();
     let order: Vec<&str> = order.lines().collect();
     let rounds: Vec<&[&str]> = order.chunks(2).collect();

@@ -54,7 +54,7 @@ impl OpenFile {
         let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| format(error.to_string()))?;
         let expected = 8 + length + metadata.data_len() as u64;
         if size != expected {
-            return Err(format(format!("it has {size} bytes in place of {expected}")));
+            return Err(format(format!("it has {size} bytes instead of {expected}")));
         }
         Ok(OpenFile { file: Arc::new(file), path: name, metadata, start: 8 + length })
     }

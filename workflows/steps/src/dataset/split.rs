@@ -201,11 +201,11 @@ impl Split {
         }
         let labels = if about.objective == Goal::Classify { self.len() } else { 0 };
         if labels != self.labels.len() {
-            return Some(format!("{} labels in place of {labels}", self.labels.len()));
+            return Some(format!("{} labels instead of {labels}", self.labels.len()));
         }
         let groups = &about.groups;
         if !groups.is_empty() && self.groups.len() != self.len() {
-            return Some(format!("{} groups in place of {}", self.groups.len(), self.len()));
+            return Some(format!("{} groups instead of {}", self.groups.len(), self.len()));
         }
         if let Some(group) = self.groups.iter().find(|group| **group as usize >= groups.len()) {
             return Some(format!("group {group} is outside the {} groups", groups.len()));
@@ -219,7 +219,7 @@ impl Split {
         if let Some(seconds) = &self.seconds
             && seconds.bounds().len() != self.len()
         {
-            return Some(format!("{} second sequences in place of {}", seconds.bounds().len(), self.len()));
+            return Some(format!("{} second sequences instead of {}", seconds.bounds().len(), self.len()));
         }
         if about.objective == Goal::Predict && self.lengths().any(|length| length < 2) {
             return Some("a sequence of one token leaves nothing to predict".into());

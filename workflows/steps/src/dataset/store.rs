@@ -178,7 +178,7 @@ mod tests {
         let mut outside = missing.clone();
         missing.push(&[2], 0);
         outside.push_grouped(&[2], 0, 2);
-        for (split, message) in [(missing, "1 groups in place of 2"), (outside, "group 2 is outside the 2 groups")] {
+        for (split, message) in [(missing, "1 groups instead of 2"), (outside, "group 2 is outside the 2 groups")] {
             grouped.valid = split;
             grouped.write(&path).unwrap();
             assert!(Dataset::read(&path).unwrap_err().to_string().contains(message));
@@ -238,8 +238,8 @@ mod tests {
         refused(|d| d.train = parts(tokens, [0, 0, 6]), "sequence 0 has no token");
         refused(|d| d.train = parts(tokens, [0, 7, 6]), "sequence 1 has no token");
         refused(|d| d.train = parts(tokens, [0, 2, 5]), "do not span its 6 tokens");
-        refused(|d| d.valid = Split::of_parts(&[0], &[0, 1], &[1, 0]), "2 labels in place of 1");
-        refused(|d| d.about.objective = Goal::Predict, "2 labels in place of 0");
+        refused(|d| d.valid = Split::of_parts(&[0], &[0, 1], &[1, 0]), "2 labels instead of 1");
+        refused(|d| d.about.objective = Goal::Predict, "2 labels instead of 0");
         refused(|d| d.valid = Split::default(), "it has no sequence");
         refused(|d| d.about.max_length = 3, "a sequence of 4 tokens exceeds the maximum of 3");
     }

@@ -30,7 +30,7 @@ pub fn to_bytes(model: &Model) -> Result<Vec<u8>, ModelError> {
     let tokens = graph.input("tokens", DataType::Int64, &[BATCH, LENGTH]);
     let hidden = match model.network() {
         Network::Ten(network) => ten(&mut graph, network, model.task(), &tokens)?,
-        Network::Pulse(_) => return Err(ModelError::Input("the family `pulse` has no form in ONNX yet".into())),
+        Network::Pulse(_) => return Err(ModelError::Input("the family `pulse` cannot be exported to ONNX yet".into())),
         Network::Transformer(network) => transformer(&mut graph, network, model.task(), &tokens)?,
     };
     let logits = graph.within("head", |graph| head(graph, model, &hidden, &tokens))?;

@@ -51,7 +51,7 @@ fn all_formats() -> Vec<Format> {
 const OUTPUTS: &[OutputKind] = &[
     OutputKind { name: "safetensors", about: "The parameters as named arrays." },
     OutputKind { name: "onnx", about: "The model as an ONNX graph: tokens (and lengths) to logits." },
-    OutputKind { name: "reference", about: "Random inputs and the model's own logits, to check another runtime by." },
+    OutputKind { name: "reference", about: "Random inputs and the model's logits, to check another runtime with." },
 ];
 
 const METRICS: &[MetricKind] = &[
@@ -71,7 +71,7 @@ impl Step for Export {
             name: "export",
             version: 1,
             measures: false,
-            about: "Writes a model as safetensors and ONNX, and checks the ONNX file in a runtime of its own.",
+            about: "Writes a model as safetensors and ONNX, and checks the ONNX file in a separate runtime.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,
             metrics: METRICS,

@@ -87,7 +87,7 @@ fn report_baseline(dataset: &Dataset, context: &mut dyn Context) -> Result<(), S
     let accuracy = share(test.get(commonest).copied().unwrap_or(0), &test);
     context.metric("baseline/accuracy", 0, accuracy);
     let percent = 100.0 * accuracy;
-    context.log(&format!("always naming the commonest {what} of `train` is right for {percent:.1} % of `test`"));
+    context.log(&format!("always predicting the commonest {what} of `train` is correct for {percent:.1} % of `test`"));
     Ok(())
 }
 

@@ -34,19 +34,19 @@ pub struct LraListOps {
     #[serde(default = "two_thousand")]
     #[schemars(range(min = 1, max = 65536))]
     pub max_length: usize,
-    /// The most training expressions; all if left out.
+    /// The largest number of training expressions; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub train: Option<usize>,
-    /// The most validation expressions; all if left out.
+    /// The largest number of validation expressions; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub valid: Option<usize>,
-    /// The most test expressions; all if left out.
+    /// The largest number of test expressions; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub test: Option<usize>,
-    /// Which expressions are taken follows from it.
+    /// Decides which expressions are used.
     #[serde(default)]
     pub seed: u64,
 }
@@ -59,23 +59,23 @@ pub struct LraText {
     /// into the cache key.
     #[schemars(with = "String", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MOST_BYTES))]
     pub path: LocalFile,
-    /// The longest sequence in bytes; of a longer review, the beginning is kept.
+    /// The longest sequence in bytes; longer reviews are cut at the end.
     #[serde(default = "four_thousand")]
     #[schemars(range(min = 1, max = 65536))]
     pub max_length: usize,
-    /// The most training reviews; all if left out.
+    /// The largest number of training reviews; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub train: Option<usize>,
-    /// The number of training reviews that are used for validation; a tenth if left out.
+    /// The number of training reviews that are used for validation; a tenth if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub valid: Option<usize>,
-    /// The most test reviews; all if left out.
+    /// The largest number of test reviews; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub test: Option<usize>,
-    /// Which reviews are taken follows from it.
+    /// Decides which reviews are used.
     #[serde(default)]
     pub seed: u64,
 }
@@ -92,23 +92,23 @@ pub struct LraPathfinder {
     #[serde(default = "hardest")]
     pub difficulty: String,
     /// The side of the images in pixels: 32, 64, 128 (Path-X) or 256. It chooses the folder of the release, such as `pathfinder32`,
-    /// and may be left out if there is one folder only.
+    /// and may be absent if there is only one folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub resolution: Option<usize>,
-    /// The most training images; all that are left if left out.
+    /// The largest number of training images; all that remain if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub train: Option<usize>,
-    /// The number of images that are used for validation; a tenth if left out.
+    /// The number of images that are used for validation; a tenth if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub valid: Option<usize>,
-    /// The number of images that are used for the test; a tenth if left out.
+    /// The number of images that are used for the test; a tenth if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub test: Option<usize>,
-    /// Which images are taken follows from it.
+    /// Decides which images are used.
     #[serde(default)]
     pub seed: u64,
 }

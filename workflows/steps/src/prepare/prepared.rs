@@ -18,7 +18,7 @@ pub const MAX_TOKENS: u64 = 1 << 28;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SequenceObjective {
-    /// A language model: name each next token.
+    /// A language model: predict each next token.
     #[default]
     Predict,
     /// A classifier: answer one question at the end.
@@ -136,7 +136,7 @@ pub fn sizes_problem(sizes: [usize; 3], length: usize, possible: f64) -> Option<
     }
     let wanted: usize = sizes.iter().sum();
     if (wanted as f64) > possible / 2.0 {
-        let message = format!("{wanted} different sequences are wanted, and there are no more than {possible} in all");
+        let message = format!("{wanted} different sequences are requested, and only {possible} exist");
         return Some(("train", message, "ask for at most half of them, or for longer ones of more symbols".into()));
     }
     let tokens = wanted as u64 * length as u64;

@@ -225,7 +225,7 @@ mod tests {
     fn what_cannot_be_is_refused() {
         assert_eq!(Recall { pairs: 7, ..config(SequenceObjective::Predict) }.find_problem().unwrap().0, "pairs");
         let few = Recall { keys: 1, pairs: 1, ..config(SequenceObjective::Predict) };
-        assert!(few.find_problem().unwrap().1.contains("no more than 3"));
+        assert!(few.find_problem().unwrap().1.contains("only 3 exist"));
         assert!(config(SequenceObjective::Classify).find_problem().is_none());
     }
 }

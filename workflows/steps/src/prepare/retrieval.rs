@@ -17,10 +17,10 @@ use crate::dataset::{Goal, Split};
 #[serde(deny_unknown_fields)]
 pub struct LraRetrieval {
     /// The folder or the archive with the published files (`new_aan_pairs.train.tsv`, `.eval.tsv` and `.test.tsv`), relative to the folder
-    /// of the workflow file. Its content goes into the store, and into the cache key.
+    /// of the workflow file. Its content, not its path, goes into the store and into the cache key.
     #[schemars(with = "String", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MOST_BYTES))]
     pub path: LocalFile,
-    /// The longest document in bytes; of a longer one, the beginning is kept.
+    /// The longest document in bytes; longer documents are cut at the end.
     #[serde(default = "four_thousand")]
     #[schemars(range(min = 1, max = 65536))]
     pub max_length: usize,
@@ -36,7 +36,7 @@ pub struct LraRetrieval {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub test: Option<usize>,
-    /// Which pairs are taken follows from it.
+    /// Decides which pairs are chosen.
     #[serde(default)]
     pub seed: u64,
 }

@@ -33,9 +33,8 @@ const SPLITS: [&str; 3] = ["train", "valid", "test"];
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Text {
-    /// A file, a folder of files or an archive, relative to the folder of the workflow file; gzip is read as it is. Each file of a
-    /// folder is a document, and goes into one split as a whole. What is in it counts, and not where it lies: its content goes into
-    /// the store, and into the cache key.
+    /// A file, a folder of files or an archive, relative to the folder of the workflow file; gzip is decompressed. Each file of a
+    /// folder is a document, which belongs to one split. Its content, not its path, goes into the store and into the cache key.
     #[schemars(with = "String", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MOST_BYTES))]
     pub file: LocalFile,
     /// How text becomes tokens: `bytes`, the output of a step `tokenizer` (`${{ needs.JOB.outputs.tokenizer }}`), or the path of a
@@ -53,7 +52,7 @@ pub struct Text {
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub test_fraction: f64,
-    /// Which documents of a folder go into which split follows from it.
+    /// Decides which documents of a folder go into which split.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub seed: u64,
 }
@@ -98,9 +97,9 @@ impl Text {
         let sizes = names.iter().map(|name| files.content_bytes(name)).collect::<Result<Vec<u64>, _>>()?;
         let too_short = |unit: &str, count: u64| StepError::Failed {
             message: match names.len() {
-                1 => format!("`{}` has {count} {unit}, which leaves a split without two of them", files.name()),
+                1 => format!("`{}` has {count} {unit}, which leaves a split with fewer than 2", files.name()),
                 documents => format!(
-                    "`{}` has {documents} documents of {count} {unit}, which leaves a split without two of them",
+                    "`{}` has {documents} documents of {count} {unit}, which leaves a split with fewer than 2",
                     files.name()
                 ),
             },
@@ -422,6 +421,6 @@ pub mod tests {
         let path = context.artifacts["dataset"].clone();
         let bytes = std::fs::read(&path).unwrap();
         std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
-        assert!(Dataset::read_with(&path, 1000).unwrap_err().to_string().contains("in place of"));
+        assert!(Dataset::read_with(&path, 1000).unwrap_err().to_string().contains("instead of"));
     }
 }

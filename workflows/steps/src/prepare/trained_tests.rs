@@ -112,7 +112,7 @@ fn a_tokenizer_is_trained_on_the_split_train_and_used_by_texts_and_tables() {
     let whole = train(&mut context, json!({"file": text})).unwrap();
     assert!(whole.contains("zzqq"));
     train(&mut context, json!({"file": text, "vocabulary": 200_000})).unwrap();
-    assert!(warnings(&context).iter().any(|warning| warning.contains("in place of 200000")));
+    assert!(warnings(&context).iter().any(|warning| warning.contains("instead of 200000")));
     let tokens = json!({"dataset": "text", "file": text, "length": 16, "tokenizer": tokenizer});
     context.run(&crate::prepare::Prepare, tokens).unwrap();
     let data = json!(context.provide(&context.artifacts["dataset"].clone()));

@@ -129,7 +129,7 @@ impl<'a> Trainer<'a> {
                     paced.restore(there);
                 }
                 (None, None) => self.curriculum.restore(place.sampler)?,
-                (Some(_), None) | (None, Some(_)) => return Err("its curriculum is of another kind".into()),
+                (Some(_), None) | (None, Some(_)) => return Err("its curriculum is of a different kind".into()),
             }
             self.monitor.restore(place.evaluations);
             Ok((there, (place.step, place.unvalidated), place.window, place.reports))

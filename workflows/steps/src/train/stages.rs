@@ -22,7 +22,7 @@ pub enum CurriculumConfig {
 pub struct PluginCurriculum {
     /// A name under `plugins:` of the workflow file.
     pub plugin: PluginRef,
-    /// What the plugin is opened with; `assay plugin run` shows what it accepts.
+    /// The plugin's config; `assay plugin run` shows what it accepts.
     #[serde(default)]
     pub config: Map<String, Value>,
     /// The number of steps in all.

@@ -203,7 +203,7 @@ fn read_evaluations(file: &ArrayFile, counters: EvaluationCounters, model: &Mode
             let array = file.array(&key).map_err(|error| error.to_string())?;
             let dims = dense(name, parameter).map_err(|error| error.to_string())?.dims();
             if array.shape != dims || array.to_f32().is_none() {
-                return Err(format!("`{key}` is no array of {dims:?} floats"));
+                return Err(format!("`{key}` is not an array of {dims:?} floats"));
             }
             parameters.insert(name.to_owned(), array.clone());
         }
@@ -221,7 +221,7 @@ fn read_evaluations(file: &ArrayFile, counters: EvaluationCounters, model: &Mode
 /// or belongs to another training, returns the problem, as a fragment.
 pub fn read(file: &ArrayFile, identity: &str, model: &Model, optimizer: &mut AdamW) -> Result<(Model, Place), String> {
     if file.metadata.get(HASH) != Some(&hash_content(file)) {
-        return Err("its content does not have the hash that it should have".into());
+        return Err("its content does not match its hash".into());
     }
     if file.metadata.get(IDENTITY).map(String::as_str) != Some(identity) {
         return Err("it belongs to another training, device or version".into());
@@ -234,7 +234,7 @@ pub fn read(file: &ArrayFile, identity: &str, model: &Model, optimizer: &mut Ada
     let floats = |name: String, dims: &[usize]| {
         let array = file.array(&name).map_err(|error| error.to_string())?;
         let values = array.to_f32().filter(|_| array.shape == dims);
-        values.ok_or_else(|| format!("`{name}` is no array of {dims:?} floats"))
+        values.ok_or_else(|| format!("`{name}` is not an array of {dims:?} floats"))
     };
     let device = model.device().clone();
     let failed = |error: ModelError| error.to_string();
@@ -251,7 +251,7 @@ pub fn read(file: &ArrayFile, identity: &str, model: &Model, optimizer: &mut Ada
 }
 
 fn place_of(file: &ArrayFile, counters: &Counters, model: &Model) -> Result<Place, String> {
-    let wrong = |name: &str| format!("`{name}` is not what it should be");
+    let wrong = |name: &str| format!("`{name}` has an unexpected value");
     let numbers = |name: &str| {
         let array = file.array(name).map_err(|error| error.to_string())?;
         array.to_u32().ok_or_else(|| wrong(name))

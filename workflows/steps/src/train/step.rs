@@ -115,8 +115,8 @@ fn check_precision(precision: Precision, device: &Device) -> Result<(), StepErro
         return Ok(());
     }
     Err(StepError::Failed {
-        message: format!("`precision: bf16` needs a device that holds bf16, and {} does not", info.name),
-        hint: Some("leave `precision` out, or take another backend, such as `cpu`".into()),
+        message: format!("`precision: bf16` needs a device that supports bf16, and {} does not", info.name),
+        hint: Some("leave `precision` out, or use another backend, such as `cpu`".into()),
     })
 }
 
@@ -148,7 +148,7 @@ fn write_model(
         if let Weight::Dense(tensor) = &parameter.value
             && let Some(value) = tensor.to_f32_vec().map_err(ModelError::from)?.iter().find(|value| !value.is_finite())
         {
-            return Err(trainer.diverged(&format!("`{name}` holds {value} after step {kept}")));
+            return Err(trainer.diverged(&format!("`{name}` contains {value} after step {kept}")));
         }
     }
     let path = context.workdir().join("model.safetensors");
@@ -188,7 +188,7 @@ mod tests {
         let Err(StepError::Check { message, .. }) = write_model(&mut trainer, (&model, 80), &mut context) else {
             panic!("the model was accepted")
         };
-        assert!(message.contains("`embedding.table` holds NaN after step 80"), "{message}");
+        assert!(message.contains("`embedding.table` contains NaN after step 80"), "{message}");
         assert!(context.artifacts.is_empty());
     }
 }

@@ -19,22 +19,22 @@ pub struct Table {
     /// into the cache key.
     #[schemars(with = "String", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MOST_BYTES))]
     pub path: LocalFile,
-    /// The file with the official validation records. If it is left out, a part of the training records is taken.
+    /// The file with the official validation records. If absent, a part of the training records is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MOST_BYTES))]
     pub valid_path: Option<LocalFile>,
-    /// The file with the official test records. If it is left out, a part of the training records is taken.
+    /// The file with the official test records. If absent, a part of the training records is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MOST_BYTES))]
     pub test_path: Option<LocalFile>,
-    /// How the table is stored. If it is left out, it follows from the end of the file's name: `.csv`, `.tsv`, `.tab`, `.jsonl`,
+    /// The format of the table. If absent, the end of the file's name decides it: `.csv`, `.tsv`, `.tab`, `.jsonl`,
     /// `.ndjson`, each also with `.gz`, `.parquet` and `.arrow`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
     /// Whether the first record of a CSV or TSV file names the columns. If not, they are called `1`, `2` and so on.
     #[serde(default = "yes")]
     pub header: bool,
-    /// Whether values of a CSV or TSV file may be quoted, as in RFC 4180. If it is left out, they may be in CSV but not in TSV, where a
+    /// Whether values of a CSV or TSV file may be quoted, as in RFC 4180. If absent, they may be in CSV but not in TSV, where a
     /// quotation mark belongs to the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quotes: Option<bool>,
@@ -43,10 +43,10 @@ pub struct Table {
     /// The column of the second text of a pair.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_text: Option<String>,
-    /// The column of the label. If it is left out, the dataset is for a language model.
+    /// The column of the label. If absent, the dataset is for a language model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// The labels of each class, such as `{spam: [spam-1, spam-2], ham: [easy-ham-1]}`. If it is left out, each label is a class.
+    /// The labels of each class, such as `{spam: [spam-1, spam-2], ham: [easy-ham-1]}`. If absent, each label is a class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<String, Vec<String>>,
     /// How a model reads the two texts of a pair.
@@ -56,19 +56,19 @@ pub struct Table {
     /// `tokenizer.json` as the library `tokenizers` writes it. The vocabulary of the model follows from it.
     #[serde(default, skip_serializing_if = "TokenizerChoice::is_bytes")]
     pub tokenizer: TokenizerChoice,
-    /// The longest sequence in tokens, which are bytes unless `tokenizer` is given; of a longer text, the beginning is kept.
+    /// The longest sequence in tokens, which are bytes unless `tokenizer` is given; longer texts are cut at the end.
     #[serde(default = "thousand")]
     #[schemars(range(min = 3, max = 65536))]
     pub max_length: usize,
-    /// The most training records; all if left out.
+    /// The largest number of training records; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub train: Option<usize>,
-    /// The most validation records. Without `valid_path`, this number of training records is taken.
+    /// The largest number of validation records. Without `valid_path`, this number of training records is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub valid: Option<usize>,
-    /// The most test records. Without `test_path`, this number of training records is taken.
+    /// The largest number of test records. Without `test_path`, this number of training records is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub test: Option<usize>,
@@ -80,7 +80,7 @@ pub struct Table {
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub test_fraction: f64,
-    /// Which records are taken follows from it.
+    /// Decides which records are used.
     #[serde(default)]
     pub seed: u64,
 }

@@ -229,7 +229,7 @@ impl Table {
             warnings.push(format!("{} records have no text and are left out", survey.empty));
         }
         if survey.cut > 0 {
-            warnings.push(format!("{} records are longer than max_length and lose their end", survey.cut));
+            warnings.push(format!("{} records are longer than max_length and are cut", survey.cut));
         }
         warnings
     }

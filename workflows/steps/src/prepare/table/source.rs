@@ -94,11 +94,11 @@ impl Table {
             return self.open_folder(&files);
         }
         let [name] = names.as_slice() else {
-            let message = format!("`{}` holds {} files, and a table is one file", files.name(), names.len());
+            let message = format!("`{}` contains {} files, and a table is one file", files.name(), names.len());
             return Err(StepError::Failed { message, hint: Some("name the file itself".into()) });
         };
         let format = self.format.or_else(|| format_of_name(name)).ok_or_else(|| StepError::Failed {
-            message: format!("the name of `{name}` does not say how the table is stored"),
+            message: format!("the name of `{name}` does not show the format of the table"),
             hint: Some("give `format`: csv, tsv, jsonl, json_files, parquet, arrow or hugging_face".into()),
         })?;
         let source = Source { format: self.table_format(format), names: vec![name.clone()], files };

@@ -73,7 +73,7 @@ fn pairs_have_a_separator_and_long_texts_are_cut() {
     let found = make_table(folder.path(), more).unwrap();
     assert_eq!(found.train.sequence(0), [97, 98, 99, 256, 103, 104]);
     assert_eq!((found.vocabulary.len(), found.vocabulary[256].as_str()), (257, "<sep>"));
-    assert_eq!(found.warnings, ["9 records are longer than max_length and lose their end"]);
+    assert_eq!(found.warnings, ["9 records are longer than max_length and are cut"]);
 }
 
 #[test]
@@ -97,9 +97,9 @@ fn what_cannot_be_is_refused() {
     assert_eq!(error(json!({"label": "class"})), "`train.csv` has no column `class`; it has `text`, `label`");
     let path = |name: &str| folder.path().join(name);
     assert!(error(json!({"path": path("many.csv")})).contains("line 10002: the label column has more than 10000"));
-    assert!(error(json!({"path": path("x.dat")})).contains("does not say how the table is stored"));
+    assert!(error(json!({"path": path("x.dat")})).contains("does not show the format of the table"));
     assert!(error(json!({"path": path("few.csv")})).contains("has no sample"));
-    assert!(error(json!({"path": folder.path()})).contains("holds 4 files, and a table is one file"));
+    assert!(error(json!({"path": folder.path()})).contains("contains 4 files, and a table is one file"));
 }
 
 #[test]
