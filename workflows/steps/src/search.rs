@@ -101,7 +101,7 @@ impl Step for Search {
             return Err(StepError::Failed { message: finding.message, hint: finding.hint });
         }
         let mut plugin = start_plugin(&config.plugin, context)?;
-        // The plugin learns its config and the space in every round, since each round is a process of its own.
+        // The plugin learns its config and the space in every round, since each round is a separate process.
         let first = plugin.open_searcher(
             &Value::Object(config.config.clone()),
             &Value::Object(config.space.clone()),

@@ -58,7 +58,7 @@ pub(super) struct Config {
     pub outputs: BTreeMap<String, OutputFile>,
 }
 
-/// One program, or several that are measured in turns.
+/// One program, or several that are measured alternately.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)] // The schema is what checks what a person wrote, and its messages are ours.
 pub(super) enum Commands {

@@ -143,7 +143,7 @@ impl Keep {
 }
 
 /// When a training saves its whole state. The newest state alone is kept, until the training succeeds; where it lies, and
-/// that it is looked for, is no business of the workflow file. A training that is cancelled saves its state too.
+/// that it is looked for, is not part of the workflow file. A training that is cancelled saves its state too.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoints {
