@@ -111,7 +111,7 @@ pub(crate) fn run_of(text: &str) -> Result<RunId, Failure> {
 }
 
 fn task_of(text: &str) -> Result<TaskIx, Failure> {
-    let error = || Failure::not_found(format!("`{text}` is not a task"), "task numbers start at 0; see the run's graph");
+    let error = || Failure::not_found(format!("`{text}` is not a task"), "tasks start at 0; see the run's graph");
     text.parse().map(TaskIx).map_err(|_| error())
 }
 
