@@ -8,6 +8,7 @@ mod candle;
 mod claims;
 mod clients;
 mod commands;
+mod containers;
 mod determinism;
 mod documentation;
 mod expressions;

@@ -7,6 +7,7 @@ use assay_spec::{ArtifactRef, Finding, LOCAL_FILES};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use super::container::is_pinned;
 use super::environment::Environment;
 use super::variables::{self, VARIABLES};
 use crate::quiet::Quiet;
@@ -31,8 +32,8 @@ pub(super) struct Config {
     #[serde(default)]
     #[schemars(with = "LocalFilesSchema")]
     pub files: Files,
-    /// The environment in which the program finds `python` and its packages: `{python: .venv/bin/python}` or `{uv: uv.lock}`. Without
-    /// it, the program sees the environment of the worker.
+    /// The environment in which the program finds `python` and its packages: `{python: .venv/bin/python}`, `{uv: uv.lock}` or
+    /// `{container: IMAGE@sha256:..}`. Without it, the program sees the environment of the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Environment>,
     /// Artifacts of earlier jobs: the program finds `NAME` at `$ASSAY_INPUTS/NAME`. They are read-only.
@@ -270,6 +271,13 @@ impl Config {
                 let place: Vec<&str> = place.iter().map(String::as_str).collect();
                 report(&place, "the name of the program is empty".into(), "write `[\"python\", \"train.py\"]`");
             }
+        }
+        if let Some(Environment::Container(image)) = &self.environment
+            && !is_pinned(image)
+        {
+            let message = format!("the image `{image}` has no digest, so that its content may change");
+            let hint = "write IMAGE@sha256:..: `podman image inspect --format '{{.Digest}}' IMAGE` prints the digest";
+            report(&["environment", "container"], message, hint);
         }
         self.report_measurement(&mut report);
         for (name, Argument(value)) in &self.env {

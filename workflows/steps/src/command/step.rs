@@ -73,13 +73,13 @@ impl Step for RunCommand {
         if let Some(finding) = config.findings().into_iter().next() {
             return Err(StepError::Failed { message: finding.message, hint: finding.hint });
         }
-        let interpreter = config.environment.as_ref().map(|environment| environment.prepare(context)).transpose()?;
-        let interpreter = interpreter.as_deref();
+        let environment = config.environment.as_ref().map(|environment| environment.prepare(context)).transpose()?;
+        let environment = environment.as_ref();
         let folders = match (config.measurement(), &config.run) {
-            (Some(measurement), _) => measure_programs(&config, &measurement, interpreter, context)?,
+            (Some(measurement), _) => measure_programs(&config, &measurement, environment, context)?,
             (None, Commands::One(arguments)) => {
                 let folders = Folders::prepare(&config, context.workdir(), context.resume_dir(), context)?;
-                run_program(arguments, &config, &folders, interpreter, MetricSink::Attempt, context)?;
+                run_program(arguments, &config, &folders, environment, MetricSink::Attempt, context)?;
                 folders
             }
             (None, Commands::Several(_)) => return Err(StepError::failed(SEVERAL_UNMEASURED)),
