@@ -34,7 +34,7 @@ struct Config {
     /// The seed of the search.
     #[serde(default)]
     seed: u64,
-    /// The most trials of this round.
+    /// The largest number of trials of this round.
     #[schemars(range(min = 1, max = 1000))]
     count: u32,
     /// The output `state` of the previous round; absent in the first round.
