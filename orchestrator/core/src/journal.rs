@@ -89,4 +89,21 @@ mod tests {
         assert_eq!(text, format!(r#"{{"seq":1,"now":5,"event":{{"event":"configured","settings":{settings}}}}}"#));
         assert_eq!(serde_json::from_str::<Entry>(&text).unwrap(), entry);
     }
+
+    /// As written before retries had `memory_factor`, `timeout_factor` and `exclude_worker`.
+    const OLD: &str = r#"{"seq":1,"now":5,"event":{"event":"run_submitted","run":1,"plan":{"tasks":[{"address":"a","job":0,"needs":[],
+        "variants":[{"backend":"cpu","cpus":1,"memory":null,"exclusive":false}],
+        "retry":{"max":2,"when":["oom"],"backoff_ms":10,"factor":2.0},"timeout_ms":null}],
+        "jobs":[{"name":"a","max_parallel":null,"fail_fast":false}]}}}"#;
+
+    #[test]
+    fn an_entry_of_an_older_version_is_read() {
+        let entry: Entry = serde_json::from_str(OLD).unwrap();
+        let written = serde_json::to_value(&entry).unwrap();
+        let old: serde_json::Value = serde_json::from_str(OLD).unwrap();
+        assert_eq!(written, old, "a retry without the new keys is written as before");
+        let state = replay([entry]).unwrap();
+        let retry = &state.run(crate::RunId(1)).unwrap().plan().tasks[0].retry;
+        assert_eq!((retry.memory_factor, retry.timeout_factor, retry.exclude_worker), (None, None, false));
+    }
 }

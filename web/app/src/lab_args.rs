@@ -103,6 +103,25 @@ Examples:
   assay token revoke 3"
     )]
     Token(TokenCommand),
+    /// List who changed what on a server: submissions, changed runs, workers, pools and tokens
+    ///
+    /// With --server, this needs a token with the scope `admin`. Without it, the log in the store of this machine is listed.
+    #[command(after_help = "\
+Examples:
+  assay audit --server http://lab:7177
+  assay audit --limit 1000 --json")]
+    Audit(AuditArgs),
+}
+
+/// `assay audit`
+#[derive(Args)]
+pub struct AuditArgs {
+    /// List at most so many actions; the latest comes first
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub limit: u32,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `assay server` as the server of a lab.
@@ -202,6 +221,9 @@ pub struct WorkerArgs {
     /// The number of processors to use; by default all of the machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub cpus: Option<u32>,
+    /// The memory to use, in GiB; by default all of the machine
+    #[arg(long, value_name = "GIB", value_parser = parse_gib)]
+    pub memory_gib: Option<f64>,
     /// Exit after this many seconds without a task
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub idle: Option<f64>,
@@ -446,6 +468,10 @@ pub async fn run(home: &Path, server: Option<&Target>, command: LabCommand) -> R
     if let LabCommand::Token(command) = command {
         return commands::token::run(home, command).await;
     }
+    if let LabCommand::Audit(args) = &command {
+        let remote = server.map(Remote::new).transpose()?;
+        return commands::audit::run(home, remote.as_ref(), args).await;
+    }
     let server = server.ok_or("no server is named: give --server http://HOST:PORT, or set ASSAY_SERVER")?;
     let remote = Remote::new(server)?;
     match command {
@@ -458,7 +484,7 @@ pub async fn run(home: &Path, server: Option<&Target>, command: LabCommand) -> R
         LabCommand::Priority(args) => commands::pause::prioritize(&remote, &args).await,
         LabCommand::Why(args) => commands::why::run(&remote, &args).await,
         LabCommand::Retry(args) => commands::retry::run(&remote, &args).await,
-        LabCommand::Token(_) => unreachable!("handled above"),
+        LabCommand::Token(_) | LabCommand::Audit(_) => unreachable!("handled above"),
     }
 }
 

@@ -64,6 +64,7 @@ fn router_of(site: &Site) -> Router {
         .route("/regressions", get(pages::regressions::show))
         .route("/claims", get(pages::claims::show))
         .route("/workers", get(pages::workers::show))
+        .route("/audit", get(pages::audit::show))
         .route("/runs/{run}", get(pages::run::show))
         .route("/runs/{run}/workflow", get(pages::run::workflow))
         .route("/runs/{run}/tasks/{task}", get(pages::task::show))

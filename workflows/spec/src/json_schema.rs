@@ -24,7 +24,12 @@ pub fn json_schema(kinds: &[StepKind]) -> Value {
             "then": {"properties": {"with": {"$ref": format!("#/$defs/{name}")}}},
         }));
     }
-    let uses: Vec<Value> = kinds.iter().map(|kind| json!({"const": kind.name, "description": kind.about})).collect();
+    let mut uses: Vec<Value> =
+        kinds.iter().map(|kind| json!({"const": kind.name, "description": kind.about})).collect();
+    uses.push(json!({
+        "type": "string", "pattern": r"/|\.ya?ml$", "examples": ["./train.yaml"],
+        "description": "A workflow file, relative to this file: its jobs become jobs of this workflow, and `with` sets its parameters.",
+    }));
     definitions.insert("job".into(), job(&uses, rules));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -40,6 +45,12 @@ pub fn json_schema(kinds: &[StepKind]) -> Value {
             "params": {
                 "type": ["object", "null"],
                 "description": "Parameters with their defaults; `assay run FILE -P seed=18` sets others of the same type.",
+            },
+            "outputs": {
+                "type": "object",
+                "description": "What other workflows can read of this one as `needs.JOB.outputs.NAME`, if their job `JOB` uses it.",
+                "propertyNames": {"pattern": NAME},
+                "examples": [{"model": "${{ needs.train.outputs.model }}"}],
             },
             "plugins": plugins_schema(),
             "claims": claims_schema(),
@@ -61,7 +72,7 @@ fn job(uses: &[Value], rules: Vec<Value>) -> Value {
     json!({
         "type": "object",
         "properties": {
-            "uses": {"description": "The step kind.", "oneOf": uses},
+            "uses": {"description": "The step kind, or a workflow file.", "oneOf": uses},
             "with": {"description": "The step's config."},
             "needs": {"description": "The jobs that run first, and whose outputs can be used.", "$ref": "#/$defs/names"},
             "if": {
@@ -181,10 +192,30 @@ fn retry() -> Value {
                 },
                 "additionalProperties": false,
             },
+            "escalate": {
+                "type": "object",
+                "description": "How the requirements grow from one attempt to the next.",
+                "properties": {
+                    "memory": factor("the memory of `resources`", "oom"),
+                    "timeout": factor("the timeout", "timeout"),
+                },
+                "additionalProperties": false,
+            },
+            "exclude-node": computable(json!({
+                "type": "boolean", "default": false,
+                "description": "Whether the next attempt avoids the nodes on which attempts failed, if another node could run it.",
+            })),
         },
         "required": ["max"],
         "additionalProperties": false,
     })
+}
+
+fn factor(of: &str, class: &str) -> Value {
+    computable(json!({
+        "type": "string", "pattern": r"^\s*\*\s*[0-9.eE+]+\s*$", "examples": ["*1.5"],
+        "description": format!("The factor by which {of} grows after a failure of the class `{class}`."),
+    }))
 }
 
 /// A schema that also accepts an expression.

@@ -30,6 +30,9 @@ const MAX_DEPTH: usize = 32;
 /// The filter that [`crate::token::guard_products`] appends to factors.
 pub(crate) const NUMBER: &str = "__number";
 
+/// The filter that makes a value a part of a text. It is used only in expressions of sub-workflows that were rewritten.
+pub(crate) const TEXT: &str = "__text";
+
 /// The filters, for messages. Each is minijinja's filter of that name, except `int`, `float`, `join`, `map`,
 /// `selectattr` and `sum`, which accept less, and those that compare elements, which refuse undefined ones.
 pub(crate) const FILTERS: &[&str] = &[
@@ -102,6 +105,7 @@ pub(crate) static LANGUAGE: LazyLock<Environment<'static>> = LazyLock::new(|| {
 
 fn add_filters(language: &mut Environment<'static>) {
     language.add_filter(NUMBER, number);
+    language.add_filter(TEXT, |value: Value| text_of(&value));
     language.add_filter("abs", filters::abs);
     language.add_filter("default", default);
     language.add_filter("first", filters::first);

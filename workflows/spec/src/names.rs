@@ -23,6 +23,8 @@ pub(crate) enum Where {
     Settings,
     /// In `claims`, which do not belong to a job.
     Claims,
+    /// In `outputs` of a file, which do not belong to a job.
+    Outputs,
     /// In `with`.
     With,
 }
@@ -92,7 +94,7 @@ impl Known<'_> {
         let root = path.root.name.as_str();
         let later = match self.place {
             Where::Strategy | Where::Claims => matches!(root, "matrix" | "replicate" | "needs" | "each"),
-            Where::Matrix => matches!(root, "matrix" | "replicate" | "each"),
+            Where::Matrix | Where::Outputs => matches!(root, "matrix" | "replicate" | "each"),
             Where::Settings => root == "needs",
             Where::With | Where::Condition => false,
         };
@@ -103,6 +105,7 @@ impl Known<'_> {
                     ("`strategy.matrix`, which decides what the cells are", "use `params` or `needs` here")
                 }
                 Where::Claims => ("`claims`, which belong to no job", "use `params` here"),
+                Where::Outputs => ("`outputs`, which belong to no job", "use `needs` and `params` here"),
                 _ => ("a setting, which must be known before anything runs", "use `params` and `matrix` here"),
             };
             return Err((path.root.span, format!("`{root}` cannot be used in {place}"), Some(hint.into())));

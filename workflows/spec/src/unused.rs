@@ -26,7 +26,7 @@ pub(crate) fn warn<'t>(
         // The axes that both jobs have select the tasks of a needed job.
         let selects =
             || graph.needs[place].iter().any(|&other| tasks_of(other).iter().any(|t| t.matrix.contains_key(axis)));
-        if values.len() < 2 || names(job, axis) || selects() {
+        if values.len() < 2 || job.caller_axes.contains(axis) || names(job, axis) || selects() {
             continue;
         }
         let written = matrix.axes.iter().find(|(name, _)| name.name == axis).map(|(name, _)| name.span);

@@ -204,6 +204,19 @@ pub struct Retry {
     pub when: Vec<String>,
     /// The delay before the next attempt.
     pub backoff: Backoff,
+    /// The growth of memory and timeout from one attempt to the next.
+    pub escalate: Escalation,
+    /// Whether the next attempt avoids the nodes on which attempts failed, if another node could run it.
+    pub exclude_node: bool,
+}
+
+/// The factors by which the requirements of the next attempt grow; each is above 1.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Escalation {
+    /// The factor of the memory after a failure of the class `oom`.
+    pub memory: Option<f64>,
+    /// The factor of the timeout after a failure of the class `timeout`.
+    pub timeout: Option<f64>,
 }
 
 /// The delay before a retry: `duration * factor^n` before the retry number n, counted from 0.
@@ -245,7 +258,7 @@ impl Default for Resource {
 impl Default for Retry {
     fn default() -> Self {
         let when = RETRIED_BY_DEFAULT.iter().map(|&class| class.to_owned()).collect();
-        Retry { max: 0, when, backoff: Backoff::default() }
+        Retry { max: 0, when, backoff: Backoff::default(), escalate: Escalation::default(), exclude_node: false }
     }
 }
 

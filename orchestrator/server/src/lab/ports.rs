@@ -25,6 +25,9 @@ pub trait LabLedger: Ledger {
     /// The history of a run so far.
     async fn load_history(&self, run: RunId) -> Result<History, LedgerError>;
 
+    /// Records an action of the server itself in the audit log.
+    async fn record_action(&self, action: String) -> Result<(), LedgerError>;
+
     /// Stores a worker node under its number.
     async fn save_node(&self, worker: WorkerId, content: String) -> Result<(), LedgerError>;
 

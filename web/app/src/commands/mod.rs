@@ -2,6 +2,7 @@
 
 pub mod allocate;
 pub mod artifacts;
+pub mod audit;
 pub mod backends;
 pub mod cancel;
 pub mod claims;

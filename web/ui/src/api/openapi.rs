@@ -52,6 +52,13 @@ const LAB: &[LabEndpoint] = &[
     lab("get", "/api/v1/pools", "read", "The pools of a cluster's jobs.", &[]),
     lab("post", "/api/v1/pools", "admin", "Adds or changes a pool.", &[]),
     lab("post", "/api/v1/pools/remove", "admin", "Removes a pool and cancels its jobs.", &[]),
+    lab(
+        "get",
+        "/api/v1/audit",
+        "admin",
+        "The latest actions, the last one first: at most `?limit=` (100, at most 1000), only those with a number below `?before=`.",
+        &[],
+    ),
     lab("post", "/api/v1/reports", "read", "Runs a read-only command of `assay --server`.", &[]),
     lab("get", "/api/v1/worker", "worker", "The WebSocket of a worker.", &[]),
     lab("get", "/api/v1/artifacts/{hash}", "read", "The content of an artifact.", &[]),
