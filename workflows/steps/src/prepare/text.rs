@@ -1,6 +1,6 @@
 //! `dataset: text`: local files, byte by byte, for a language model.
 //!
-//! The vocabulary is the 256 bytes, whatever the text's encoding. A single file is divided by position: its beginning is `train`,
+//! The vocabulary is the 256 bytes, for any encoding of the text. A single file is divided by position: its beginning is `train`,
 //! then comes `valid`, and its end is `test`, so that no test sequence lies between two training sequences. Of several files, each
 //! is a document that goes into one split as a whole. Each part or document is divided into consecutive sequences of `length` bytes;
 //! a shorter remainder is kept if it has at least two bytes.

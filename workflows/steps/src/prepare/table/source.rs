@@ -57,7 +57,8 @@ impl Table {
             if let Some(path) = path {
                 let own = self.open_path(path, context)?;
                 if own.splits[1..].iter().any(Option::is_some) {
-                    let message = format!("`{}` holds several splits", own.splits[0].as_ref().map_or("", Source::name));
+                    let message =
+                        format!("`{}` contains several splits", own.splits[0].as_ref().map_or("", Source::name));
                     let hint = "name the file of the split, or leave the path out";
                     return Err(StepError::Failed { message, hint: Some(hint.into()) });
                 }

@@ -176,7 +176,7 @@ fn files_without_records_and_columns_that_coincide_are_refused() {
     let folder = folder(&[("train.csv", &letters(9)), ("none.csv", "text,label\n")]);
     let none = folder.path().join("none.csv");
     let error = make_table(folder.path(), json!({"test_path": none})).err().unwrap().to_string();
-    assert_eq!(error, "`none.csv` holds no record with text");
+    assert_eq!(error, "`none.csv` contains no record with text");
     let config: Table = serde_json::from_value(json!({"path": "x.csv", "text": "a", "label": "a"})).unwrap();
     assert_eq!(config.find_problem().unwrap().1, "label is the column `a`, as is text");
 }
