@@ -31,10 +31,8 @@ pub(crate) fn bad_workdir(workdir: &std::path::Path, error: &io::Error) -> Failu
 }
 
 pub(crate) fn no_greeting(command: &ExecutorCommand, limits: &Limits) -> Failure {
-    let message = format!(
-        "the executor sent no greeting within {} after it was started",
-        format_duration(limits.greeting)
-    );
+    let message =
+        format!("the executor sent no greeting within {} after it was started", format_duration(limits.greeting));
     failure(FailureClass::Protocol, message, &format!("start `{}` by hand to see what it does", command_line(command)))
 }
 

@@ -375,8 +375,7 @@ mod tests {
         grouped.write(&path).unwrap();
         assert_eq!(Dataset::read(&path).unwrap(), grouped);
         assert_eq!(grouped.test.groups(), [1, 0]);
-        for (change, message) in [(vec![0], "1 groups instead of 2"), (vec![0, 2], "group 2 is outside the 2 groups")]
-        {
+        for (change, message) in [(vec![0], "1 groups instead of 2"), (vec![0, 2], "group 2 is outside the 2 groups")] {
             grouped.valid.groups = change;
             grouped.write(&path).unwrap();
             assert!(Dataset::read(&path).unwrap_err().to_string().contains(message));

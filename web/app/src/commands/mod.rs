@@ -119,7 +119,8 @@ pub async fn find_run(store: &Store, text: &str) -> Result<RunId, CommandError> 
         let latest = store.runs(1, 0).await?;
         return latest.first().map(|run| run.id).ok_or_else(|| "there are no runs in this store yet".into());
     }
-    let number = text.parse().map_err(|_| format!("`{}` is not a run: give its number, or `latest`", printable(text)))?;
+    let number =
+        text.parse().map_err(|_| format!("`{}` is not a run: give its number, or `latest`", printable(text)))?;
     let run = store.run(RunId(number)).await?;
     let list = || command_line(store.home(), &["runs"]);
     let run = run.ok_or_else(|| format!("there is no run {number} in this store; `{}` lists them", list()))?;

@@ -189,9 +189,8 @@ fn measure_in_processes(config: &Config, context: &mut dyn Context) -> Result<Ve
             let Some(values) = context.run_in_process("benchmark", &json!(part)) else { break };
             let series = values?.remove(SERIES).ok_or_else(|| StepError::failed("a process returned no samples"))?;
             parts.push(
-                serde_json::from_value(series).map_err(|error| {
-                    StepError::failed(format!("the samples of a process cannot be read: {error}"))
-                })?,
+                serde_json::from_value(series)
+                    .map_err(|error| StepError::failed(format!("the samples of a process cannot be read: {error}")))?,
             );
             context.progress(process as u64 + 1, Some(config.processes as u64), "processes", "");
         }

@@ -342,7 +342,10 @@ fn what_cannot_work_is_refused_with_a_hint() {
     refused(|config| config["optimizer"]["eps"] = json!(0.0), "eps 0 is not above 0");
     refused(|config| config["optimizer"]["clip_norm"] = json!(0.0), "clip_norm 0 is not above 0");
     refused(|config| config["early_stopping"] = json!({"patience": 0}), "early_stopping.patience is 0");
-    refused(|config| config["early_stopping"] = json!({"min_delta": -1.0}), "min_delta -1 is not a number of at least 0");
+    refused(
+        |config| config["early_stopping"] = json!({"min_delta": -1.0}),
+        "min_delta -1 is not a number of at least 0",
+    );
     refused(|config| config["early_stopping"] = json!({"metric": "train/loss"}), "train/loss");
     refused(
         |config| config["early_stopping"] = json!({"metric": "valid/perplexity"}),
