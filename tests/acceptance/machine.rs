@@ -1,4 +1,4 @@
-//! Resources that the runs of one machine share, whatever their stores are.
+//! Resources that the runs of one machine share, even with different stores.
 
 use std::process::Child;
 

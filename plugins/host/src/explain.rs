@@ -52,7 +52,7 @@ pub(crate) fn other_protocol(command: &ExecutorCommand, theirs: u32) -> Failure 
 
 pub(crate) fn other_backend(command: &ExecutorCommand, hello: &Hello) -> Failure {
     let message = format!(
-        "the executor `{}` was asked for the backend `{}`, but greets as `{}`",
+        "the executor `{}` was started for the backend `{}`, but reports the backend `{}`",
         command.program.display(),
         command.backend,
         truncate_text(&hello.backend, 80)
@@ -127,7 +127,7 @@ fn killed_by_the_kernel(peak: u64) -> Failure {
 }
 
 fn refused_allocation(size: u64) -> Failure {
-    let message = format!("the step asked for {} of memory at once, and the machine refused", format_bytes(size));
+    let message = format!("the step requested {} of memory at once, and the machine refused", format_bytes(size));
     failure(FailureClass::Oom, message, "make the batch or the model smaller")
 }
 

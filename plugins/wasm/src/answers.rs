@@ -103,10 +103,10 @@ pub(crate) fn check_result(result: &str) -> Result<(), Cause> {
     }
 }
 
-/// Checks the trials that a searcher proposes: as many as asked for at most, and each a JSON object.
+/// Checks the trials that a searcher proposes: at most as many as requested, and each a JSON object.
 pub(crate) fn check_proposal(proposal: &Proposal, count: u32) -> Result<(), Cause> {
     if proposal.params.len() > count as usize {
-        return Err(wrong(format!("{} trials; at most {count} were asked for", proposal.params.len())));
+        return Err(wrong(format!("{} trials; at most {count} were requested", proposal.params.len())));
     }
     if proposal.params.is_empty() && !proposal.finished {
         return Err(wrong("no trials, although the search has not ended"));

@@ -84,7 +84,7 @@ fn a_run_has_the_jobs_of_the_workflows_that_it_uses() {
     let again = Ran::of(home.output(&["run", &main, "--json", "-P", "word=hi"]));
     assert_eq!(again.succeeded().worked().len(), 5, "{:?}", again.worked());
     let refused = home.output(&["run", &main, "-P", "factor=3"]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("names no parameter"), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("is not a parameter"), "{refused:?}");
     std::fs::remove_file(folder.path().join("parts/count.yaml")).expect("the file");
     let missing = home.output(&["plan", &main]);
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();

@@ -507,7 +507,7 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
     let cli = Cli::parse();
     let home = cli.home.as_path();
     match cli.command {
-        // An executor has no store and no runtime of its own: it is a plain process.
+        // An executor has no store and no runtime: it is a plain process.
         Command::Executor(args) => return commands::executor::run(&args),
         Command::Plugin(args) => return commands::plugin::run(&args),
         Command::PluginHost(args) => return commands::plugin::serve(&args),

@@ -35,7 +35,7 @@ pub fn code_of_run(report: &RunReport) -> u8 {
     }
 }
 
-/// Whether a message tells of a full disk. A step tells in its own words, which quote the operating system.
+/// Whether a message reports a full disk. A step quotes the operating system's message in its own error.
 fn is_disk_full(message: &str) -> bool {
     NO_SPACE.iter().any(|words| message.contains(words))
 }

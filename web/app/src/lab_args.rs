@@ -116,7 +116,7 @@ Examples:
 /// `assay audit`
 #[derive(Args)]
 pub struct AuditArgs {
-    /// List at most so many actions; the latest comes first
+    /// The largest number of actions; the latest comes first
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: u32,
     /// Print one JSON object on standard output

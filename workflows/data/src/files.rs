@@ -80,7 +80,7 @@ impl Files {
     fn checked(self) -> Result<Files, DataError> {
         match self.places.is_empty() {
             false => Ok(self),
-            true => Err(DataError::new(format!("`{}` holds no file", self.name), "name the dataset's folder or file")),
+            true => Err(DataError::new(format!("`{}` contains no file", self.name), "name the data's folder or file")),
         }
     }
 
@@ -136,12 +136,12 @@ impl Files {
             let wanted = wanted.first().copied().unwrap_or_default();
             return Err(match found.as_slice() {
                 [first, second, ..] => DataError::new(
-                    format!("`{}` holds both `{first}` and `{second}`", self.name),
+                    format!("`{}` contains both `{first}` and `{second}`", self.name),
                     "keep the intended one",
                 ),
                 _ => DataError::new(
-                    format!("`{}` holds no file `{wanted}`", self.name),
-                    format!("it holds {}; name the folder that has the published files", self.some_names()),
+                    format!("`{}` contains no file `{wanted}`", self.name),
+                    format!("it contains {}; name the folder that has the published files", self.some_names()),
                 ),
             });
         };
@@ -254,7 +254,7 @@ impl Files {
 
     fn place(&self, name: &str) -> Result<&Place, DataError> {
         let missing =
-            || DataError::new(format!("`{}` holds no file `{name}`", self.name), "give the files as published");
+            || DataError::new(format!("`{}` contains no file `{name}`", self.name), "give the files as published");
         self.places.get(name).ok_or_else(missing)
     }
 }
@@ -516,9 +516,9 @@ mod tests {
     fn what_is_missing_doubled_or_large_is_named() {
         let (_a, files) = opened(&tar_of(&[("a/x", b"123"), ("b/x", b"456")]));
         let files = files.unwrap();
-        assert!(files.find(&["x"]).unwrap_err().message.contains("holds both `a/x` and `b/x`"));
+        assert!(files.find(&["x"]).unwrap_err().message.contains("contains both `a/x` and `b/x`"));
         let error = files.find(&["y"]).unwrap_err();
-        assert_eq!(error.message, "`set` holds no file `y`");
+        assert_eq!(error.message, "`set` contains no file `y`");
         assert!(error.hint.contains("`a/x`, `b/x`"), "{}", error.hint);
         assert_eq!(files.read("a/x", 2).unwrap_err().message, "`a/x` has more than 2 bytes");
         assert!(Files::open(Path::new("/nowhere"), "set", Path::new("/")).is_err());

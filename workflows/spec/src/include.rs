@@ -152,7 +152,7 @@ impl Inclusion<'_> {
         for (written, span, name) in std::mem::take(&mut self.calls) {
             if let Some(at) = above.iter().position(|file| *file == name) {
                 let circle: Vec<&str> = above[at..].iter().chain([&name]).map(String::as_str).collect();
-                let message = format!("workflows use each other in a circle: {}", circle.join(" -> "));
+                let message = format!("workflows use each other in a cycle: {}", circle.join(" -> "));
                 log.report(span, message, "remove one of these `uses`".to_owned());
                 continue;
             }

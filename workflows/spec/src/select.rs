@@ -104,7 +104,7 @@ pub(crate) fn needs(
             }
             *edges += agreeing.len();
             if *edges > MAX_EDGES {
-                let message = format!("the tasks of `{}` need too many single tasks", draft.name.name);
+                let message = format!("the tasks of `{}` have too many needs in all", draft.name.name);
                 let hint = "share an axis, or use `strategy.each`, so that each task needs fewer".to_owned();
                 reader.report(draft.name.span, message, hint);
                 return false;

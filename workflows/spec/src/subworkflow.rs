@@ -113,8 +113,8 @@ impl Insertion<'_, '_, '_> {
                 .partition(|&&place| jobs[place].needs.iter().any(|need| open.contains(need.name.as_str())));
             if now.is_empty() {
                 let names: Vec<&str> = open.into_iter().collect();
-                let message = format!("these jobs need each other in a circle: {}", suggest::list(&names));
-                let hint = "a job runs after everything that it needs: take one of these needs away".to_owned();
+                let message = format!("these jobs need each other in a cycle: {}", suggest::list(&names));
+                let hint = "a job runs after everything that it needs: remove one of these needs".to_owned();
                 self.reader.report(jobs[later[0]].name.span, message, hint);
                 break;
             }
@@ -149,7 +149,7 @@ impl Insertion<'_, '_, '_> {
         if self.count > MAX_JOBS || self.weight > MAX_WEIGHT {
             let message = match self.count > MAX_JOBS {
                 true => format!("with the jobs of the workflows that it uses, the file has more than {MAX_JOBS} jobs"),
-                false => "the jobs of the workflows that the file uses hold too many values".to_owned(),
+                false => "the jobs of the workflows that the file uses contain too many values".to_owned(),
             };
             self.reader.report(uses.span, message, "a job is a whole sweep: write one job with a matrix".to_owned());
             return None;

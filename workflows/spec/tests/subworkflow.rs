@@ -211,10 +211,10 @@ fn refused(main: &str, words: &[&str]) {
 #[test]
 fn what_is_wrong_is_shown_at_its_place() {
     refused("jobs: {a: {uses: ./absent.yaml}}", &["main.yaml:1:18: cannot use `./absent.yaml`: no such file"]);
-    refused("jobs: {a: {uses: ./main.yaml}}", &["workflows use each other in a circle: main.yaml -> main.yaml"]);
+    refused("jobs: {a: {uses: ./main.yaml}}", &["workflows use each other in a cycle: main.yaml -> main.yaml"]);
     refused(
         "jobs: {a: {uses: ./self.yaml}}",
-        &["other.yaml:2:13: workflows use each other in a circle: self.yaml -> other.yaml -> self.yaml"],
+        &["other.yaml:2:13: workflows use each other in a cycle: self.yaml -> other.yaml -> self.yaml"],
     );
     refused(
         "jobs: {a: {uses: ./train.yaml, with: {sed: 1, seed: one, model: 3}}}",
@@ -243,7 +243,7 @@ fn what_is_wrong_is_shown_at_its_place() {
     );
     refused(
         "jobs:\n  a: {uses: ./train.yaml, needs: b}\n  b: {uses: ./train.yaml, needs: a}",
-        &["need each other in a circle: `a`, `b`"],
+        &["need each other in a cycle: `a`, `b`"],
     );
     refused(
         "jobs: {a: {uses: ./train.yaml}, b: {uses: report, strategy: {each: a}}}",
@@ -323,7 +323,7 @@ fn depth_and_number_of_jobs_are_limited() {
     let large =
         format!("params: {{v: 1}}\njobs: {{a: {{uses: report, with: {{values: {{t: [{}]}}}}}}}}", "1, ".repeat(40_000));
     let large = [("a.yaml", calls("b.yaml", "{}")), ("b.yaml", large)];
-    assert!(told(&large).contains("hold too many values"), "{}", told(&large));
+    assert!(told(&large).contains("contain too many values"), "{}", told(&large));
     let argument = format!("{{v: [\"${{{{ matrix.x }}}}\", {}]}}", "1, ".repeat(2_000));
     let nested =
         [("a.yaml", calls("b.yaml", &argument)), ("b.yaml", "params: {v: null}\njobs: {a: {uses: report}}".to_owned())];

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dataset::Split;
 
-/// A budget for a batch: short sequences come in many, long ones in few, so that batches cost about the same.
+/// A budget for a batch: a batch has many short or few long sequences, so that batches cost about the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::{Context, StepError};
 
-/// What becomes of a measurement during which other programs used the machine.
+/// What happens to a measurement during which other programs used the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Quiet {

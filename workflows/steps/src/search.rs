@@ -34,7 +34,7 @@ struct Config {
     /// The seed of the search.
     #[serde(default)]
     seed: u64,
-    /// The most trials of this round.
+    /// The largest number of trials of this round.
     #[schemars(range(min = 1, max = 1000))]
     count: u32,
     /// The output `state` of the previous round; absent in the first round.
@@ -101,7 +101,7 @@ impl Step for Search {
             return Err(StepError::Failed { message: finding.message, hint: finding.hint });
         }
         let mut plugin = start_plugin(&config.plugin, context)?;
-        // The plugin learns its config and the space in every round, since each round is a process of its own.
+        // The plugin learns its config and the space in every round, since each round is a separate process.
         let first = plugin.open_searcher(
             &Value::Object(config.config.clone()),
             &Value::Object(config.space.clone()),

@@ -275,7 +275,7 @@ impl Sender<'_> {
                 if let Some(at) = first_binary(&block[..read]) {
                     let line = lines + block[..at].iter().filter(|byte| **byte == b'\n').count();
                     return Err(StepError::Failed {
-                        message: format!("`{name}`, line {line}: the file holds a zero byte and is not text"),
+                        message: format!("`{name}`, line {line}: the file contains a zero byte and is not text"),
                         hint: Some("name the text itself".into()),
                     });
                 }

@@ -31,7 +31,7 @@ pub trait LabLedger: Ledger {
     /// Stores a worker node under its number.
     async fn save_node(&self, worker: WorkerId, content: String) -> Result<(), LedgerError>;
 
-    /// A worker node left or was given up.
+    /// A worker node left or was declared lost.
     async fn retire_node(&self, worker: WorkerId) -> Result<(), LedgerError>;
 
     /// All worker nodes that ever registered: number, content, and whether they are gone.

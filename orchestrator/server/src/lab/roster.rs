@@ -1,4 +1,4 @@
-//! The workers of a hub: they register, report, drain, leave, or are given up.
+//! The workers of a hub: they register, report, drain, leave, or are declared lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 //! - The [`Board`] holds what the attempts of all runs use, and the latest division. A core applies every event while it holds the
 //!   board's lock ([`Board::apply_event`]). The core first receives the values of the board, and the attempts that it starts are on the
 //!   board before another core applies an event. Therefore no worker is oversubscribed, whatever the division is.
-//! - [`divide_workers`] decides which run starts the next task. It goes through the runs in turns and gives the run of each turn room for
+//! - [`divide_workers`] decides which run starts the next task. It visits the runs alternately and gives each visited run room for
 //!   one attempt. A run that has more than its share while others wait keeps its attempts, and starts no new ones until it is
 //!   back at its share.
 //!

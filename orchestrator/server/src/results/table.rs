@@ -141,7 +141,7 @@ pub struct Row {
     pub job: String,
     /// Its matrix values.
     pub matrix: BTreeMap<String, Value>,
-    /// A task that stands for the cell: its place in the run.
+    /// A representative task of the cell: its place in the run.
     pub task: usize,
     /// How the cell stands, where it is not finished or not well: the most urgent of its tasks' states.
     #[serde(serialize_with = "state_name")]

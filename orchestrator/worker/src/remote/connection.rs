@@ -116,7 +116,7 @@ impl Socket {
     }
 }
 
-/// Connects to a host, with TLS if the server's address says so.
+/// Connects to a host, with TLS if the server's address requires it.
 async fn connect_stream(transport: &Transport, host: &str, port: Option<u16>) -> Result<Box<dyn Stream>, ConnectError> {
     let secure = transport.server().is_secure();
     // A URL has brackets around an IPv6 address; the resolver does not accept them.

@@ -185,5 +185,5 @@ fn a_searcher_that_proposes_too_much_is_refused() {
     let state = process.open_searcher(0, "{}", "{}", 0).unwrap();
     assert_eq!(process.propose(0, state.clone(), Vec::new(), 2).unwrap().params, ["{}", "{}"]);
     let failure = failure_of(process.propose(0, state, Vec::new(), 1));
-    assert_eq!(failure.message, "gave an invalid answer: 2 trials; at most 1 were asked for");
+    assert_eq!(failure.message, "gave an invalid answer: 2 trials; at most 1 were requested");
 }

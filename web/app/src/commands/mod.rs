@@ -108,7 +108,7 @@ fn rejection_text(name: &str, problems: &Problems) -> String {
     format!("`{}` has {noun}:\n\n{problems}", printable(name))
 }
 
-/// The store for a command that only reads; says what to do where there is none yet.
+/// The store for a command that only reads; if it does not exist yet, the error says what to do.
 async fn existing_store(home: &Path) -> Result<Store, CommandError> {
     Ok(Store::open_read_only(home).await?)
 }
@@ -127,7 +127,7 @@ pub async fn find_run(store: &Store, text: &str) -> Result<RunId, CommandError> 
     Ok(run.summary.id)
 }
 
-/// How many columns a table may take: those of the terminal, any number where there is none.
+/// How many columns a table may use: those of the terminal, or any number without a terminal.
 fn terminal_width() -> usize {
     console::Term::stdout().size_checked().map_or(usize::MAX, |(_, columns)| usize::from(columns))
 }
@@ -176,12 +176,12 @@ impl Printed {
     }
 }
 
-/// Prints one JSON value on standard output. A reader that has gone away is no error.
+/// Prints one JSON value on standard output. A reader that has exited is not an error.
 fn print_json(value: &Value) -> Result<(), CommandError> {
     print_out(&serde_json::to_string_pretty(value)?)
 }
 
-/// Prints text and a line break on standard output. A reader that has gone away is no error.
+/// Prints text and a line break on standard output. A reader that has exited is not an error.
 fn print_out(text: &str) -> Result<(), CommandError> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -31,7 +31,7 @@ pub(super) fn read_json<T: serde::de::DeserializeOwned>(body: &Bytes) -> Result<
     serde_json::from_slice(body).map_err(wrong)
 }
 
-/// Begins a run, in a task that outlives the request: a client that disconnects must not leave a run half begun.
+/// Starts a run, in a task that outlives the request: a client that disconnects must not leave a run half started.
 async fn begin_run(lab: &Lab, submission: LabSubmission) -> Result<RunId, Failure> {
     let hub = Arc::clone(&lab.hub);
     let begun = tokio::spawn(async move { hub.submit(submission).await });

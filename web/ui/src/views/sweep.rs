@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::states::is_final;
 
-/// What stands for an axis that a task does not have.
+/// The placeholder of an axis that a task does not have.
 pub(crate) const ABSENT: &str = "—";
 /// What is chosen to have no axis in a direction.
 pub(crate) const NO_AXIS: &str = "-";

@@ -175,10 +175,10 @@ async fn what_is_wrong_is_said_as_a_page_or_as_json() {
         ("/runs/99", 404, "there is no run 99"),
         ("/runs/0", 404, "<code>0</code> is not a run number"),
         ("/runs/%2e%2e", 404, "is not a run number"),
-        ("/runs/%FF", 400, "no text in UTF-8"),
+        ("/runs/%FF", 400, "not UTF-8 text"),
         ("/runs/1/tasks/57", 404, "run 1 has no task 57"),
-        ("/runs/1/tasks/-1", 404, "<code>-1</code> is no task"),
-        ("/runs/1/tasks/4294967296", 404, "is no task"),
+        ("/runs/1/tasks/-1", 404, "<code>-1</code> is not a task"),
+        ("/runs/1/tasks/4294967296", 404, "is not a task"),
         ("/runs/9223372036854775807/sweep", 404, "there is no run"),
         ("/runs/1/workflow/x", 404, "start at the list of runs"),
     ] {

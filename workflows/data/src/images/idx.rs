@@ -137,6 +137,6 @@ mod tests {
         let none = message(|folder| write(folder, "t10k-images-idx3-ubyte", &[0, 1, 3], &[]));
         assert!(none.contains("declares 0 x 1 x 3 bytes"), "{none}");
         let missing = message(|folder| std::fs::remove_file(folder.join("t10k-labels-idx1-ubyte")).unwrap());
-        assert_eq!(missing, "`mnist` holds no file `t10k-labels-idx1-ubyte`");
+        assert_eq!(missing, "`mnist` contains no file `t10k-labels-idx1-ubyte`");
     }
 }

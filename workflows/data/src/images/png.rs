@@ -72,8 +72,8 @@ pub fn read_png_folders(files: &Files, grey: bool) -> Result<Published, DataErro
 /// The split, the class and the name of each file.
 fn place<'a>(files: &Files, pngs: &[&'a str]) -> Result<Vec<(Split, &'a str, &'a str)>, DataError> {
     if pngs.is_empty() {
-        let message = format!("`{}` holds no PNG file", files.name());
-        return Err(DataError::new(message, format!("it holds {}", files.some_names())));
+        let message = format!("`{}` contains no PNG file", files.name());
+        return Err(DataError::new(message, format!("it contains {}", files.some_names())));
     }
     let split_of =
         |name: &str| SPLITS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known)).map(|(_, split)| *split);
@@ -209,7 +209,10 @@ mod tests {
         let misplaced = read(&[("a/1.png", good.clone()), ("2.png", good.clone())], true).unwrap_err().message;
         assert!(misplaced.contains("is not in the folder of a class"), "{misplaced}");
         let none = read(&[("a/1.txt", good)], true).unwrap_err();
-        assert_eq!((none.message.as_str(), none.hint.as_str()), ("`pictures` holds no PNG file", "it holds `a/1.txt`"));
+        assert_eq!(
+            (none.message.as_str(), none.hint.as_str()),
+            ("`pictures` contains no PNG file", "it contains `a/1.txt`")
+        );
     }
 
     #[test]

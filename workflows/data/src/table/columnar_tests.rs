@@ -71,7 +71,7 @@ fn columns_of_pandas_are_read_by_their_type() {
         assert_eq!(labels("flag"), ["true", "false", "true", "false"], "{name}");
         let message = |text: &str, label: &str| read_fixture(name, text, Some(label)).unwrap_err().message;
         assert_eq!(message("text", "kind"), format!("`{name}`, row 4: it has no value in the column `text`"));
-        let wrong = format!("`{name}`: the column `frac` holds numbers with a fraction, and text is needed");
+        let wrong = format!("`{name}`: the column `frac` contains numbers with a fraction, and text is needed");
         assert_eq!(message("frac", "kind"), wrong);
         assert!(message("kind", "frac").ends_with("and text or a whole number is needed"));
         assert!(message("body", "kind").starts_with(&format!("`{name}` has no column `body`; it has `text`, `kind`")));

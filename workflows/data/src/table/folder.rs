@@ -34,12 +34,12 @@ pub fn find_splits(files: &Files) -> Result<FolderSplits, DataError> {
     };
     let tables: Vec<&str> = files.names().filter(is_table).collect();
     if tables.is_empty() {
-        let message = format!("`{}` holds no Parquet or Arrow file", files.name());
-        return Err(DataError::new(message, format!("it holds {}", files.some_names())));
+        let message = format!("`{}` contains no Parquet or Arrow file", files.name());
+        return Err(DataError::new(message, format!("it contains {}", files.some_names())));
     }
     let parquet = |name: &&&str| name.to_ascii_lowercase().ends_with(".parquet");
     if let (Some(one), Some(other)) = (tables.iter().find(parquet), tables.iter().find(|name| !parquet(name))) {
-        let message = format!("`{}` holds both `{one}` and `{other}`", files.name());
+        let message = format!("`{}` contains both `{one}` and `{other}`", files.name());
         return Err(DataError::new(message, "name the folder with the files of one format"));
     }
     // If some tables have a split, a folder of tables without a split, such as `unsupervised`, is not another configuration.
@@ -126,8 +126,8 @@ mod tests {
     #[test]
     fn ambiguous_folders_are_refused() {
         let message = |names: &[&str]| find(names).unwrap_err().message;
-        assert_eq!(message(&["a.txt"]), "`set` holds no Parquet or Arrow file");
-        assert_eq!(message(&["train.parquet", "test.arrow"]), "`set` holds both `train.parquet` and `test.arrow`");
+        assert_eq!(message(&["a.txt"]), "`set` contains no Parquet or Arrow file");
+        assert_eq!(message(&["train.parquet", "test.arrow"]), "`set` contains both `train.parquet` and `test.arrow`");
         assert_eq!(message(&["en/train.parquet", "fr/train.parquet"]), "`set` holds tables in 2 folders: `en`, `fr`");
     }
 }

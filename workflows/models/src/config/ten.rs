@@ -130,7 +130,7 @@ pub enum Field {
     Complex,
 }
 
-/// What tells a token of a TEN its position. The recurrence knows the order by itself.
+/// How a TEN encodes positions. The recurrence alone preserves the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TenPositions {

@@ -60,7 +60,7 @@ struct Config {
     /// Seed of the tokens, of the order within the rounds, and of the bootstrap.
     #[serde(default)]
     seed: u64,
-    /// Which of the processes this is: the step says so to those that it starts.
+    /// The number of this process: the step passes it to the processes that it starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(skip)]
     process: Option<usize>,

@@ -13,7 +13,7 @@ use super::variables::{self, VARIABLES};
 use crate::quiet::Quiet;
 use crate::step::ArtifactSchema;
 
-/// A program, what it is given, and what it leaves.
+/// A program, its inputs and its outputs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
@@ -59,7 +59,7 @@ pub(super) struct Config {
     pub outputs: BTreeMap<String, OutputFile>,
 }
 
-/// One program, or several that are measured in turns.
+/// One program, or several that are measured alternately.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)] // The schema is what checks what a person wrote, and its messages are ours.
 pub(super) enum Commands {
@@ -308,7 +308,7 @@ impl Config {
     }
 }
 
-/// What the schema cannot say of a list `run` of several programs.
+/// Checks of several programs that the schema cannot express.
 pub(super) const SEVERAL_UNMEASURED: &str = "`run` has several programs, which only `measures: true` runs";
 
 impl Config {

@@ -111,7 +111,7 @@ impl Environment {
             Environment::Uv(content) => {
                 let mut files = BTreeMap::new();
                 for (path, artifact) in content.content()? {
-                    // uv wants the names, whatever the lock file is called in the workflow's folder.
+                    // uv needs these names, even if the lock file has another name in the workflow's folder.
                     let is_project = path.ends_with("pyproject.toml");
                     let name = uv::PROJECT_FILES[usize::from(!is_project)];
                     files.insert(name.to_owned(), read(&context.input(artifact)?)?);

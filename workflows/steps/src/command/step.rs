@@ -59,7 +59,7 @@ impl Step for RunCommand {
         StepKind {
             name: "command",
             version: 1,
-            measures: false, // Only where the config says so.
+            measures: false, // Only if the config requests it.
             about: "Runs a program: a training script, a benchmark, anything that can be started.",
             schema: schema_of::<Config>(),
             outputs: &[],

@@ -120,9 +120,13 @@ impl Babi {
                 let found = read_babi(&files, &self.edition, *task, split)?;
                 if found.is_none() && split != "valid" {
                     return Err(StepError::Failed {
-                        message: format!("`{}` holds no file `{}/qa{task}_*_{split}.txt`", files.name(), self.edition),
+                        message: format!(
+                            "`{}` contains no file `{}/qa{task}_*_{split}.txt`",
+                            files.name(),
+                            self.edition
+                        ),
                         hint: Some(format!(
-                            "it holds {}; give the published folder or another edition",
+                            "it contains {}; give the published folder or another edition",
                             files.some_names()
                         )),
                     });
@@ -325,7 +329,7 @@ mod tests {
         let untrained = "1 questions of valid and test have an answer that no training question has";
         assert_eq!(found.warnings, [untrained, "3 words of valid and test are unknown from train"]);
         let missing = made(json!({"path": folder.path(), "tasks": [2]})).err().unwrap();
-        assert!(missing.to_string().contains("holds no file `en/qa2_*_train.txt`"), "{missing}");
+        assert!(missing.to_string().contains("contains no file `en/qa2_*_train.txt`"), "{missing}");
     }
 
     #[test]

@@ -285,8 +285,8 @@ mod tests {
         let error = |more| made(more).err().unwrap().to_string();
         assert_eq!(error(json!({"shrink": 3})), "shrink 3 does not divide images of 2 x 2");
         assert!(error(json!({"valid": 4})).contains("the split `train` has no sample"));
-        assert!(error(json!({"format": "cifar10"})).contains("holds no file `data_batch_1.bin`"));
-        assert!(error(json!({"format": "png"})).contains("holds no PNG file"));
+        assert!(error(json!({"format": "cifar10"})).contains("contains no file `data_batch_1.bin`"));
+        assert!(error(json!({"format": "png"})).contains("contains no PNG file"));
         assert!(error(json!({"path": "/nowhere"})).contains("`nowhere` cannot be read"));
     }
 

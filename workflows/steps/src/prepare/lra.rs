@@ -335,7 +335,7 @@ mod tests {
         );
         assert!(found.train.lengths().all(|length| length == 3));
         let error = config::<LraPathfinder>(folder.path(), json!({})).make_dataset(&context()).err().unwrap();
-        assert!(error.to_string().contains("holds no list `curv_contour_length_14/metadata/0.npy`"), "{error}");
+        assert!(error.to_string().contains("contains no list `curv_contour_length_14/metadata/0.npy`"), "{error}");
     }
 
     #[test]

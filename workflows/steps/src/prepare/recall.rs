@@ -53,7 +53,7 @@ pub struct Recall {
     #[serde(default = "sixteen")]
     #[schemars(range(min = 0, max = 32768))]
     pub distance: usize,
-    /// Whether every pair is asked for, or one.
+    /// Whether the question is about every pair, or about one.
     #[serde(default)]
     pub objective: SequenceObjective,
     /// The same seed gives the same dataset.

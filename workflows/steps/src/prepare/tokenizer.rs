@@ -40,7 +40,7 @@ impl TokenizerChoice {
         let files: Files = file.open(context)?;
         let names: Vec<&str> = files.names().collect();
         let [name] = names.as_slice() else {
-            let message = format!("`{}` holds {} files, and a tokenizer is one file", files.name(), names.len());
+            let message = format!("`{}` contains {} files, and a tokenizer is one file", files.name(), names.len());
             return Err(StepError::Failed { message, hint: Some("name its `tokenizer.json`".into()) });
         };
         let json = files.read(name, MOST_BYTES)?;

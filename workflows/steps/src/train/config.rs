@@ -83,7 +83,7 @@ pub struct Config {
 
 /// When a training ends before its last step. The step is reported as `stopped/step`.
 ///
-/// A curriculum's earlier stages always run to their end: patience is counted in the last stage alone, since a model that has
+/// A curriculum's earlier stages always run to their end: patience is counted only in the last stage, since a model that has
 /// not seen the longer samples yet may not improve on them. The best value is that of all stages. The learning rate follows
 /// the schedule of the whole curriculum, wherever training stops. The count is part of the saved state, so that an interrupted
 /// training stops at the same step as an uninterrupted one.
@@ -130,7 +130,7 @@ impl ValidationMetric {
     }
 }
 
-/// Whose parameters the trained model holds.
+/// Which parameters the trained model contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Keep {
@@ -147,8 +147,8 @@ impl Keep {
     }
 }
 
-/// When a training saves its whole state. The newest state alone is kept, until the training succeeds; where it lies, and
-/// that it is looked for, is no business of the workflow file. A training that is cancelled saves its state too.
+/// When a training saves its whole state. Only the newest state is kept, until the training succeeds; the workflow file
+/// does not set its location. A training that is cancelled saves its state too.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoints {

@@ -25,7 +25,7 @@ pub struct PluginCurriculum {
     /// The plugin's config; `assay plugin run` shows what it accepts.
     #[serde(default)]
     pub config: Map<String, Value>,
-    /// The number of steps in all.
+    /// The total number of steps.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub steps: u64,
 }

@@ -142,7 +142,7 @@ impl Table {
                 Ok(())
             })?;
             if survey.records[at].is_empty() {
-                let message = format!("`{}` holds no record with text", source.name());
+                let message = format!("`{}` contains no record with text", source.name());
                 let hint = "check the column of the text, and that the file is complete";
                 return Err(StepError::Failed { message, hint: Some(hint.into()) });
             }

@@ -59,7 +59,7 @@ impl Table {
                 Some((Some(source), split)) => (source.files.name().to_owned(), split),
                 _ => (String::new(), "none"),
             };
-            let message = format!("`{name}` holds no file of the split `train`: it holds the split `{split}`");
+            let message = format!("`{name}` contains no file of the split `train`: it contains the split `{split}`");
             let hint = "name the folder that also has the training records, or the file itself to train on it";
             return Err(StepError::Failed { message, hint: Some(hint.into()) });
         }
@@ -69,7 +69,7 @@ impl Table {
                 let first = own.next();
                 if own.next().is_some() {
                     let message =
-                        format!("`{}` holds several splits", first.as_ref().map_or("", |own| own.files.name()));
+                        format!("`{}` contains several splits", first.as_ref().map_or("", |own| own.files.name()));
                     let hint = "name the file of the split, or leave the path out";
                     return Err(StepError::Failed { message, hint: Some(hint.into()) });
                 }

@@ -163,7 +163,7 @@ fn a_folder_with_only_a_test_split_is_not_trained_on() {
     std::fs::create_dir(&path).unwrap();
     std::fs::copy(&hub, path.join("test.parquet")).unwrap();
     let error = make_table(folder.path(), json!({"path": path})).err().unwrap().to_string();
-    assert_eq!(error, "`imdb` holds no file of the split `train`: it holds the split `test`");
+    assert_eq!(error, "`imdb` contains no file of the split `train`: it contains the split `test`");
     // As the official test records, the folder serves.
     let config = json!({"path": fixtures().join("hub"), "test_path": path, "valid": 2});
     assert_eq!(make_table(folder.path(), config).unwrap().test.len(), 4);
@@ -192,7 +192,7 @@ fn files_without_records_and_columns_that_coincide_are_refused() {
     let folder = folder(&[("train.csv", &letters(9)), ("none.csv", "text,label\n")]);
     let none = folder.path().join("none.csv");
     let error = make_table(folder.path(), json!({"test_path": none})).err().unwrap().to_string();
-    assert_eq!(error, "`none.csv` holds no record with text");
+    assert_eq!(error, "`none.csv` contains no record with text");
     let config: Table = serde_json::from_value(json!({"path": "x.csv", "text": "a", "label": "a"})).unwrap();
     assert_eq!(config.find_problem().unwrap().1, "label is the column `a`, as is text");
 }
