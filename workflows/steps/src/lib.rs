@@ -26,6 +26,7 @@ mod evaluate;
 mod export;
 mod quantize;
 mod throughput;
+#[cfg(feature = "tokenizers")]
 mod tokenizer;
 
 mod batching;

@@ -4,7 +4,6 @@
 pub fn example(kind: &str) -> Option<&'static str> {
     Some(match kind {
         "prepare" => include_str!("../../../../docs/src/examples/prepare.yaml"),
-        "tokenizer" => include_str!("../../../../docs/src/examples/tokenizer.yaml"),
         "train" => include_str!("../../../../docs/src/examples/train.yaml"),
         "evaluate" => include_str!("../../../../docs/src/examples/evaluate.yaml"),
         "quantize" => include_str!("../../../../docs/src/examples/quantize.yaml"),

@@ -12,9 +12,6 @@ const MEANINGS: &[(&str, &[&str], &str)] = &[
     ("data/bytes_per_token", &[], "Bytes of the text for each token, with a trained tokenizer."),
     ("data/unknown", &[], "Tokens that represent text which is not in the vocabulary of the tokenizer."),
     ("data/changed", &[], "Documents or records whose tokens decode to another text."),
-    ("tokenizer/vocabulary", &[], "Number of tokens of the tokenizer, the 256 bytes included."),
-    ("tokenizer/bytes", &[], "Bytes of the text that the tokenizer was trained on."),
-    ("tokenizer/bytes_per_token", &[], "Bytes for each token of this text, measured on its first million bytes."),
     (
         "data/length/*",
         &[],
@@ -132,7 +129,6 @@ const MEANINGS: &[(&str, &[&str], &str)] = &[
     ("quantize/sqnr_db", &[], "Ratio of the weights' energy to the energy of their quantization error."),
     // Sizes.
     ("size/bytes", &["prepare"], "Size of the dataset's file."),
-    ("size/bytes", &["tokenizer"], "Size of the tokenizer's file."),
     ("size/bytes", &["train", "quantize"], "Size of the checkpoint's file."),
     ("size/ratio", &[], "Size of the int8 checkpoint over that of the original one."),
     ("size/onnx_bytes", &[], "Size of the ONNX file."),

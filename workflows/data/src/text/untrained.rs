@@ -23,6 +23,6 @@ pub fn train_bpe(_: impl Iterator<Item = String> + Send, _: &BpeOptions) -> Resu
 }
 
 fn missing(what: &str) -> DataError {
-    let hint = "build assay with `--features assay-data/tokenizers`, or take `tokenizer: bytes`";
+    let hint = "build assay with `--features assay-steps/tokenizers`, or take `tokenizer: bytes`";
     DataError::new(format!("{what}: this program was built without tokenizers"), hint)
 }

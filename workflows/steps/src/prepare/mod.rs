@@ -25,5 +25,6 @@ mod tokenizer;
 mod trained_tests;
 
 pub use planned::plan_task;
+#[cfg(feature = "tokenizers")]
 pub use source::{LocalFile, MOST_BYTES};
 pub use step::Prepare;
