@@ -52,6 +52,7 @@ mod session;
 mod store;
 mod tokens;
 mod tracking;
+mod usage;
 mod verify;
 mod written;
 
@@ -73,3 +74,4 @@ pub use tracking::{
     Experiment, ExperimentChange, LONGEST_PARAM, LONGEST_TAG, NewTrackedRun, TrackedBatch, TrackedMetric, TrackedRun,
     TrackedRunChange, TrackedStatus, TrackingError,
 };
+pub use usage::{WorkerAttempt, WorkerExecutor};
