@@ -133,7 +133,9 @@ impl Container {
                 "the lines below say why; try the image by hand: `podman run --rm IMAGE`",
             )),
             NOT_EXECUTABLE | NOT_FOUND => Some((
-                format!("`{program}` exited with code {code}, which {runtime} also reports if it cannot start a program"),
+                format!(
+                    "`{program}` exited with code {code}, which {runtime} also reports if it cannot start a program"
+                ),
                 "the image must contain the program, or `files:` must list it",
             )),
             _ => None,
