@@ -1,5 +1,8 @@
 //! The smaller subcommands, and bad input to all of them.
 
+use std::process::Command;
+
+use assay_tests::{assay, root};
 use serde_json::Value;
 
 use crate::support::Home;
@@ -69,6 +72,36 @@ fn the_backends_of_this_machine_are_greeted() {
         assert!(backend["hello"]["kinds"].as_array().is_some_and(|kinds| !kinds.is_empty()), "{backend:#}");
     }
     assert!(named("chaos").is_none(), "an executor that serves tests is no backend to choose");
+}
+
+/// The binary alone in a folder, with nothing on `PATH`: the backends that are programs of their own are listed with the command
+/// that builds each, which names a package and features of this workspace.
+#[test]
+fn backends_that_are_not_installed_are_listed_with_the_command_that_adds_them() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let alone = folder.path().join("assay");
+    std::fs::copy(assay().get_program(), &alone).expect("the binary is copied");
+    let list = |args: &[&str]| {
+        let output = Command::new(&alone).args(args).env("PATH", folder.path()).output().expect("assay starts");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let (table, listed) = (list(&["backends"]), list(&["backends", "--json"]));
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    for name in ["candle", "rocm", "torch"] {
+        let backends = listed["backends"].as_array().expect("a list").iter();
+        let found: Vec<&Value> = backends.filter(|backend| backend["backend"] == name).collect();
+        let [backend] = found.as_slice() else { panic!("`{name}` is listed {} times", found.len()) };
+        let install = backend["install"].as_str().unwrap_or_else(|| panic!("no command for `{name}`"));
+        assert!(table.lines().any(|line| line.starts_with(name) && line.contains(install)), "{table}");
+        let manifest = std::fs::read_to_string(root().join(format!("plugins/{name}/Cargo.toml"))).expect("a manifest");
+        let argument = |flag: &str| install.split_once(flag).and_then(|(_, rest)| rest.split_whitespace().next());
+        let package = argument(" -p ").expect("the command names a package");
+        assert!(manifest.contains(&format!("name = \"{package}\"")), "{install}");
+        if let Some(feature) = argument(" --features ") {
+            assert!(manifest.contains(&format!("required-features = [\"{feature}\"]")), "{install}");
+        }
+    }
 }
 
 #[test]

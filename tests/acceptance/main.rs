@@ -3,6 +3,8 @@
 #[path = "../../workflows/steps/tests/busy/mod.rs"]
 mod busy;
 mod cache;
+#[cfg(feature = "candle")]
+mod candle;
 mod claims;
 mod clients;
 mod commands;

@@ -25,6 +25,10 @@ const WALLS: &[(&str, &[&str])] = &[
     // Only the PyTorch backend knows libtorch, and only its executor is linked with it.
     ("tch", &["assay-torch"]),
     ("assay-torch", &["assay-executor-torch"]),
+    // Only its own executor is built with candle.
+    ("candle-core", &["assay-candle"]),
+    ("candle-nn", &["assay-candle"]),
+    ("assay-candle", &["assay-executor-candle"]),
     // Only the process of a plugin runs WebAssembly.
     ("wasmtime", &["assay-wasm"]),
     ("axum", &["assay-ui"]),

@@ -2,7 +2,7 @@
 //!
 //! `assay executor NAME` is [`run_executor`], and `assay backends` lists [`backends`]. A backend that needs no native SDK at
 //! build time is a line in [`BACKENDS`]; any other is a separate program, `assay-executor-NAME`, which the host finds in the
-//! folder of `assay` or on `PATH`.
+//! folder of `assay` or on `PATH`. [`OPTIONAL`] lists those of this repository, with the command that builds each.
 //!
 //! Probing a backend opens and computes nothing: it only describes its device, or states why none exists.
 
@@ -59,6 +59,38 @@ static BACKENDS: [Backend; 3] = [
         everywhere: true,
     },
 ];
+
+/// A backend that is a separate program, because it needs an SDK or large libraries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptionalBackend {
+    /// As in `resources: [{backend: torch}]`.
+    pub name: &'static str,
+    /// What it computes on.
+    pub about: &'static str,
+    /// The command that builds its executor, to be run in the source tree.
+    pub install: &'static str,
+}
+
+/// Those of this repository.
+static OPTIONAL: [OptionalBackend; 3] = [
+    OptionalBackend {
+        name: "candle",
+        about: "candle on the processor, Apple's GPUs or a CUDA device",
+        install: "cargo build --release -p assay-executor-candle --features candle",
+    },
+    OptionalBackend { name: "rocm", about: "an AMD GPU", install: "cargo build --release -p assay-executor-rocm" },
+    OptionalBackend {
+        name: "torch",
+        about: "PyTorch's kernels on the processor or a CUDA device",
+        install: "LIBTORCH=$(tests/torch/libtorch.sh) cargo build --release -p assay-executor-torch --features libtorch",
+    },
+];
+
+/// The backends of this repository that are separate programs, by name.
+#[must_use]
+pub fn optional_backends() -> &'static [OptionalBackend] {
+    &OPTIONAL
+}
 
 /// Every built-in backend, in order of preference.
 #[must_use]

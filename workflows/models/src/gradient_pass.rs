@@ -13,7 +13,7 @@
 //! A classifier cannot go back from one piece before it has read the last: what it has pooled, and with it every piece's
 //! gradient, depends on all of them. So its pieces are run twice, where there are enough of them to be worth it.
 //!
-//! A piece is as many whole chunks as have the tokens together that the device takes at once (`Kernels::tokens_at_once`), at
+//! A piece is as many whole chunks as have the tokens together that the device takes at once (`Capabilities::tokens_at_once`), at
 //! least one: where chunks are short, weights are read less often. Between pieces the carry is cut off the tape; inside one the
 //! network cuts its memory at each chunk boundary. The result is the same for every size of a piece.
 
