@@ -2,13 +2,13 @@
 //! the module that it belongs to.
 
 use assay_tensor::{
-    AdamW, Array, AttentionGradient, AttentionOptions, Binary, Columns, DType, DeviceInfo, FeedForward,
-    FeedForwardGradient, FeedForwardSums, HostData, Int8Linear, Kernels, LayerNorm, LayerNormGradient, Reduce, Result,
-    Rotary, Routed, Scan, ScanGradient, Shape, TensorError, TokenAttention, TokenRouting, Unary, bf16, clip_factor,
-    group_axes,
+    AdamW, Arguments, Array, AttentionGradient, AttentionOptions, Binary, Capabilities, Columns, DType, DeviceInfo,
+    FeedForward, FeedForwardGradient, FeedForwardSums, HostData, Int8Linear, Kernels, LayerNorm, LayerNormGradient,
+    Reduce, Result, Shape, TensorError, Unary, bf16, clip_factor, find_kernel, group_axes,
 };
 
 use crate::device::{Cpu, unsupported_type};
+use crate::fused::FUSED_KERNELS;
 use crate::matmul::epilogue::Start;
 use crate::matmul::matrix::{self, Extent, Matrix};
 use crate::matmul::packed::Right;
@@ -17,7 +17,6 @@ use crate::matmul::weights::WeightUse;
 use crate::memory::storage::{Elements, elements_of, f32s, f32s_mut, u32s};
 use crate::ops::attention::{self, attention_call};
 use crate::ops::movement::{RowLayout, collect_strided, copy_rows, copy_strided};
-use crate::ops::scan::{self, recurrence_of};
 use crate::ops::strides::batch_offsets;
 use crate::ops::{adamw, convert, elementwise, gather, int8, norm, reduce, selection, softmax};
 use crate::simd::instructions;
@@ -56,6 +55,26 @@ impl Cpu {
         }
         Ok(self.f32_array(y, &x.shape))
     }
+
+    /// A fused operation by [`Cpu::apply_rows`].
+    pub(crate) fn by_rows(
+        &self,
+        call: Arguments<'_>,
+        work: fn(&Threads, &[f32], usize, &mut [f32]),
+    ) -> Result<Vec<Array>> {
+        Ok(vec![self.apply_rows("softmax", call.input(0)?, work)?])
+    }
+
+    /// A fused operation by [`Cpu::apply_rows`], of a value and its gradient.
+    pub(crate) fn by_rows_back(
+        &self,
+        call: Arguments<'_>,
+        work: fn(&Threads, &[f32], &[f32], usize, &mut [f32]),
+    ) -> Result<Vec<Array>> {
+        let name = "softmax";
+        let g = f32s(name, call.input(1)?)?;
+        Ok(vec![self.apply_rows(name, call.input(0)?, |threads, y, d, dx| work(threads, y, g, d, dx))?])
+    }
 }
 
 /// Products of some hundred rows are as fast as larger ones, and their results stay in a second-level cache of 2 MiB.
@@ -78,8 +97,8 @@ impl Kernels for Cpu {
         Some(crate::peak::fma_rate(&self.threads))
     }
 
-    fn tokens_a_thread(&self) -> Option<usize> {
-        Some(TOKENS_A_THREAD)
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { tokens_a_thread: Some(TOKENS_A_THREAD), few_rows: FEW_ROWS, ..Capabilities::default() }
     }
 
     fn concurrently(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
@@ -202,6 +221,10 @@ impl Kernels for Cpu {
         self.move_elements("permute", x, &shape.into(), &strides)
     }
 
+    fn fused(&self, name: &str, call: Arguments<'_>) -> Option<Result<Vec<Array>>> {
+        find_kernel(&FUSED_KERNELS, name).map(|kernel| kernel(self, call))
+    }
+
     fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
         if &x.shape == shape {
             return Ok(x.clone());
@@ -283,10 +306,6 @@ impl Kernels for Cpu {
         self.add_all(sum, xs)
     }
 
-    fn few_rows(&self) -> usize {
-        FEW_ROWS
-    }
-
     fn matmul_onto(&self, mut sum: Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
         let _flushed = FlushGuard::here();
         let name = "matmul";
@@ -322,24 +341,6 @@ impl Kernels for Cpu {
         let mut dx = self.take_block(op.name(), &grad.shape)?;
         elementwise::unary_backward(&self.threads, op, f32s(op.name(), saved)?, f32s(op.name(), grad)?, &mut dx);
         Ok(self.f32_array(dx, &grad.shape))
-    }
-
-    fn softmax(&self, x: &Array) -> Result<Array> {
-        self.apply_rows("softmax", x, softmax::softmax)
-    }
-
-    fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        let g = f32s("softmax", grad)?;
-        self.apply_rows("softmax", y, |threads, y, d, dx| softmax::softmax_backward(threads, y, g, d, dx))
-    }
-
-    fn log_softmax(&self, x: &Array) -> Result<Array> {
-        self.apply_rows("log_softmax", x, softmax::log_softmax)
-    }
-
-    fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        let g = f32s("log_softmax", grad)?;
-        self.apply_rows("log_softmax", y, |threads, y, d, dx| softmax::log_softmax_backward(threads, y, g, d, dx))
     }
 
     fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
@@ -481,22 +482,6 @@ impl Kernels for Cpu {
         int8::int8_linear(&self.threads, &self.memory, inputs, layers)
     }
 
-    fn heads(&self, x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) -> Result<[Array; 3]> {
-        self.heads_apart(x, heads, rotary)
-    }
-
-    fn heads_backward(&self, grads: [&Array; 3], rotary: Option<Rotary<'_, Array>>) -> Result<Array> {
-        self.heads_joined(grads, rotary)
-    }
-
-    fn attend_token(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
-        self.attend_one(token)
-    }
-
-    fn route_token(&self, token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
-        self.route_one(token)
-    }
-
     fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
         let _flushed = FlushGuard::here();
         let name = "attention";
@@ -536,26 +521,6 @@ impl Kernels for Cpu {
             k: self.f32_array(dk, &k.shape),
             v: self.f32_array(dv, &v.shape),
         })
-    }
-
-    fn diagonal_scan(&self, args: Scan<'_, Array>) -> Result<(Array, Array)> {
-        let _flushed = FlushGuard::here();
-        let name = "diagonal_scan";
-        let shape = &args.input_re.shape;
-        let (mut re, mut im) = (self.take_block(name, shape)?, self.take_block(name, shape)?);
-        let input_im = args.input_im.map(|x| f32s(name, x)).transpose()?;
-        let input = (f32s(name, args.input_re)?, input_im);
-        scan::scan_forward(&self.threads, recurrence_of(&args)?, input, (&mut re, &mut im));
-        Ok((self.f32_array(re, shape), self.f32_array(im, shape)))
-    }
-
-    fn diagonal_scan_backward(
-        &self,
-        args: Scan<'_, Array>,
-        states: (&Array, &Array),
-        grad: (Option<&Array>, Option<&Array>),
-    ) -> Result<ScanGradient> {
-        self.scan_backward(args, states, grad)
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

@@ -33,7 +33,8 @@ mod matmul;
 
 mod ops;
 
-// The surface: `assay_tensor::Kernels`.
+// The surface: `assay_tensor::Kernels`, and the list of fused operations that have a kernel.
+mod fused;
 mod kernels;
 
 // What no kernel can exceed on this machine.
@@ -43,6 +44,7 @@ pub mod peak;
 mod tests;
 
 use assay_tensor::{Device, TensorError};
+pub use fused::fused_kernel_names;
 
 /// A device that computes on `threads` threads, the calling one included; 0 is taken as 1. With one thread no pool is
 /// started. Errors when the system refuses the threads.

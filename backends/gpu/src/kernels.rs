@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use assay_tensor::{
-    AdamW, Array, AttentionGradient, AttentionOptions, Binary, CrossEntropy, DType, DeviceInfo, FeedForward,
-    FeedForwardGradient, FeedForwardSums, HostData, Kernels, LayerNorm, LayerNormGradient, Reduce, ReplayBackend,
-    Result, Scan, ScanGradient, Shape, Unary, Update,
+    AdamW, Arguments, Array, AttentionGradient, AttentionOptions, Binary, Capabilities, CrossEntropy, DType,
+    DeviceInfo, FeedForward, FeedForwardGradient, FeedForwardSums, HostData, Kernels, LayerNorm, LayerNormGradient,
+    Reduce, ReplayBackend, Result, Shape, Unary, Update, find_kernel,
 };
 
 use crate::attention::Saved;
 use crate::driver::Architecture;
+use crate::fused::FUSED_KERNELS;
 use crate::gpu::Gpu;
 
 /// Tokens that a truncated pass sends through a model at once. On an H100, a training step of the 128M TEN of 8192 tokens took
@@ -45,12 +46,8 @@ impl Kernels for Gpu {
         Some(self.arena.usage().peak as u64)
     }
 
-    fn tokens_at_once(&self) -> usize {
-        TOKENS_AT_ONCE
-    }
-
-    fn multiplies_bf16(&self) -> bool {
-        true
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { tokens_at_once: TOKENS_AT_ONCE, multiplies_bf16: true, ..Capabilities::default() }
     }
 
     fn upload(&self, data: HostData, shape: &Shape) -> Result<Array> {
@@ -108,6 +105,10 @@ impl Kernels for Gpu {
         self.scatter_table_rows(x, ids, rows)
     }
 
+    fn fused(&self, name: &str, call: Arguments<'_>) -> Option<Result<Vec<Array>>> {
+        find_kernel(&FUSED_KERNELS, name).map(|kernel| kernel(self, call))
+    }
+
     fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
         if &x.shape == shape {
             return Ok(x.clone());
@@ -154,24 +155,6 @@ impl Kernels for Gpu {
 
     fn top_k_mask(&self, x: &Array, k: usize) -> Result<Array> {
         self.mark_largest(x, k)
-    }
-
-    fn softmax(&self, x: &Array) -> Result<Array> {
-        self.by_rows("softmax", "softmax", x, &[self.f32_pointer("softmax", x)?])
-    }
-
-    fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        let operands = [self.f32_pointer("softmax", y)?, self.f32_pointer("softmax", grad)?];
-        self.by_rows("softmax", "softmax_backward", y, &operands)
-    }
-
-    fn log_softmax(&self, x: &Array) -> Result<Array> {
-        self.by_rows("log_softmax", "log_softmax", x, &[self.f32_pointer("log_softmax", x)?])
-    }
-
-    fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        let operands = [self.f32_pointer("log_softmax", y)?, self.f32_pointer("log_softmax", grad)?];
-        self.by_rows("log_softmax", "log_softmax_backward", y, &operands)
     }
 
     fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
@@ -322,19 +305,6 @@ impl Kernels for Gpu {
         options: AttentionOptions,
     ) -> Result<AttentionGradient> {
         self.attend_bf16_backward(Saved { q, k, v, out, lse, grad }, options)
-    }
-
-    fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
-        self.compute_scan(scan)
-    }
-
-    fn diagonal_scan_backward(
-        &self,
-        scan: Scan<'_, Array>,
-        states: (&Array, &Array),
-        grad: (Option<&Array>, Option<&Array>),
-    ) -> Result<ScanGradient> {
-        self.scanned_backward(scan, states, grad)
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

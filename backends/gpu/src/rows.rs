@@ -1,6 +1,6 @@
 //! What is done row by row: softmax and cross entropy, layer normalisation, and the largest elements.
 
-use assay_tensor::{Array, CrossEntropy, DType, LayerNorm, LayerNormGradient, Result, Shape};
+use assay_tensor::{Arguments, Array, CrossEntropy, DType, LayerNorm, LayerNormGradient, Result, Shape};
 
 use crate::driver::{Argument, Launch};
 use crate::gpu::{Gpu, block_count, count_argument};
@@ -16,7 +16,7 @@ const NORM_ELEMENTS: usize = 16;
 
 impl Gpu {
     /// A row-wise kernel of `Topic::Softmax` with one result in the shape of `x`, `operands` being what it reads.
-    pub(crate) fn by_rows(&self, name: &'static str, kernel: &str, x: &Array, operands: &[Argument]) -> Result<Array> {
+    fn by_rows(&self, name: &'static str, kernel: &str, x: &Array, operands: &[Argument]) -> Result<Array> {
         let y = self.allocate_f32(name, &x.shape)?;
         if x.numel() > 0 {
             let (rows, width) = (x.shape.rows(), x.shape.last());
@@ -24,6 +24,12 @@ impl Gpu {
             self.launch_kernel(name, (Topic::Softmax, kernel), self.row_grid(name, rows, width)?, &arguments)?;
         }
         Ok(y.into_array(&x.shape))
+    }
+
+    /// A fused operation of operands of one shape by the row-wise kernel of its name.
+    pub(crate) fn normalise_by(&self, name: &'static str, call: Arguments<'_>) -> Result<Vec<Array>> {
+        let operands = call.inputs.iter().map(|x| self.f32_pointer(name, x)).collect::<Result<Vec<_>>>()?;
+        Ok(vec![self.by_rows(name, name, call.input(0)?, &operands)?])
     }
 
     /// 1 at the k largest elements of each row.

@@ -1,12 +1,34 @@
 //! The reference backend as [`Kernels`]: each kernel is a plain function in the module of its kind.
 
 use assay_tensor::{
-    AdamW, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels, LayerNorm,
-    LayerNormGradient, Reduce, Result, Rotary, Routed, Scan, ScanGradient, Shape, TokenAttention, TokenRouting, Unary,
+    AdamW, Arguments, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels,
+    LayerNorm, LayerNormGradient, Reduce, Result, Shape, Unary, find_kernel,
 };
 
 use crate::store::{host_data, store_values, values_of, wrap_data};
 use crate::{attention, elementwise, heads, layers, loss, movement, product, scan, token};
+
+/// From the name of a fused operation to its plain loops.
+static FUSED_KERNELS: [(&str, FusedKernel); 10] = [
+    ("attend_token", token::attend_token),
+    ("diagonal_scan", scan::diagonal_scan),
+    ("diagonal_scan_backward", scan::diagonal_scan_backward),
+    ("heads", heads::split_heads),
+    ("heads_backward", heads::join_heads),
+    ("log_softmax", |call| Ok(vec![loss::log_softmax(call.input(0)?)?])),
+    ("log_softmax_backward", |call| Ok(vec![loss::log_softmax_backward(call.input(0)?, call.input(1)?)?])),
+    ("route_token", token::route_token),
+    ("softmax", |call| Ok(vec![loss::softmax(call.input(0)?)?])),
+    ("softmax_backward", |call| Ok(vec![loss::softmax_backward(call.input(0)?, call.input(1)?)?])),
+];
+
+/// The loops of a fused operation.
+type FusedKernel = fn(Arguments<'_>) -> Result<Vec<Array>>;
+
+/// The names of the fused operations that have plain loops here.
+pub fn fused_kernel_names() -> impl Iterator<Item = &'static str> {
+    FUSED_KERNELS.iter().map(|(name, _)| *name)
+}
 
 /// The kernels of [`crate::device`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -75,22 +97,6 @@ impl Kernels for Reference {
         movement::scatter_add_rows(x, ids, rows)
     }
 
-    fn softmax(&self, x: &Array) -> Result<Array> {
-        loss::softmax(x)
-    }
-
-    fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        loss::softmax_backward(y, grad)
-    }
-
-    fn log_softmax(&self, x: &Array) -> Result<Array> {
-        loss::log_softmax(x)
-    }
-
-    fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        loss::log_softmax_backward(y, grad)
-    }
-
     fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
         layers::layer_norm(x, gain, bias, eps)
     }
@@ -129,20 +135,8 @@ impl Kernels for Reference {
         product::linear_int8(x, q, scale)
     }
 
-    fn heads(&self, x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) -> Result<[Array; 3]> {
-        heads::heads(x, heads, rotary)
-    }
-
-    fn heads_backward(&self, grads: [&Array; 3], rotary: Option<Rotary<'_, Array>>) -> Result<Array> {
-        heads::heads_backward(grads, rotary)
-    }
-
-    fn attend_token(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
-        token::attend_token(token)
-    }
-
-    fn route_token(&self, token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
-        token::route_token(token)
+    fn fused(&self, name: &str, call: Arguments<'_>) -> Option<Result<Vec<Array>>> {
+        find_kernel(&FUSED_KERNELS, name).map(|kernel| kernel(call))
     }
 
     fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
@@ -160,19 +154,6 @@ impl Kernels for Reference {
         options: AttentionOptions,
     ) -> Result<AttentionGradient> {
         attention::attention_backward(q, k, v, out, lse, grad, options)
-    }
-
-    fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
-        scan::diagonal_scan(scan)
-    }
-
-    fn diagonal_scan_backward(
-        &self,
-        scan: Scan<'_, Array>,
-        states: (&Array, &Array),
-        grad: (Option<&Array>, Option<&Array>),
-    ) -> Result<ScanGradient> {
-        scan::diagonal_scan_backward(scan, states, grad)
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

@@ -1,7 +1,6 @@
-//! The fused operations as models use them: normalisation, losses, attention, the scan, linear layers, AdamW.
+//! The fused operations as models use them: normalisation, losses, attention, linear layers, AdamW.
 
-use crate::args::{AttentionOptions, Scan};
-use crate::array::Array;
+use crate::args::AttentionOptions;
 use crate::check;
 use crate::dtype::DType;
 use crate::error::{Result, TensorError};
@@ -10,24 +9,7 @@ use crate::op::{MaskKey, Op};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// The arguments of [`diagonal_scan`].
-pub type ScanArgs<'a> = Scan<'a, Tensor>;
-
 impl Tensor {
-    /// Normalises over the last axis: e^x / sum e^x. Errors where that axis is empty.
-    pub fn softmax(&self) -> Result<Tensor> {
-        self.check_rows("softmax")?;
-        let y = self.kernels().softmax(&self.wide_array()?)?;
-        Ok(Tensor::from_operation(y.clone(), &[self], || Op::Softmax { y }))
-    }
-
-    /// The logarithm of [`Tensor::softmax`], computed without overflow.
-    pub fn log_softmax(&self) -> Result<Tensor> {
-        self.check_rows("log_softmax")?;
-        let y = self.kernels().log_softmax(&self.wide_array()?)?;
-        Ok(Tensor::from_operation(y.clone(), &[self], || Op::LogSoftmax { y }))
-    }
-
     /// (x - mean) / sqrt(variance + eps) gain + bias over the last axis, of extent D; gain and bias are \[D\].
     pub fn layer_norm(&self, gain: &Tensor, bias: &Tensor, eps: f64) -> Result<Tensor> {
         self.check_norm(gain, bias)?;
@@ -180,7 +162,7 @@ impl Tensor {
         check::expected_shape(name, "second operand", b, self.shape())?;
         check::expected_shape(name, "scale", scale, &Shape::from(self.shape().last()))?;
         let (k, s) = (self.kernels(), scale.wide_array()?);
-        let (a, b_read) = match k.multiplies_bf16() {
+        let (a, b_read) = match k.capabilities().multiplies_bf16 {
             true => (self.array().clone(), b.array().clone()),
             false => (self.wide_array()?, b.wide_array()?),
         };
@@ -298,7 +280,7 @@ impl Tensor {
     }
 
     /// Floats with something in each row.
-    fn check_rows(&self, operation: &'static str) -> Result<()> {
+    pub(crate) fn check_rows(&self, operation: &'static str) -> Result<()> {
         check::float_types(operation, &[self])?;
         if self.rank() == 0 || self.shape().last() == 0 {
             return Err(TensorError::new(operation, "needs a last axis that is not empty").shapes([self.shape()]));
@@ -321,61 +303,4 @@ fn check_smoothing(operation: &'static str, smoothing: f64) -> Result<()> {
         return Ok(());
     }
     Err(TensorError::new(operation, format!("a smoothing of {smoothing} is not in [0, 1]")))
-}
-
-/// All states of the recurrence c_t = a c_{t-1} + beta_t, as real and imaginary parts [B, T, K] each. See [`Scan`]
-/// for the arguments and their shapes.
-pub fn diagonal_scan(args: ScanArgs<'_>) -> Result<(Tensor, Tensor)> {
-    let name = "diagonal_scan";
-    let Scan { decay_re, decay_im, input_re, input_im, carry_re, carry_im, segment } = args;
-    let mut inputs = vec![decay_re, decay_im, carry_re, carry_im, input_re];
-    inputs.extend(input_im);
-    check::float_types(name, &inputs)?;
-    let [b, _, k] = check::expected_rank(name, "input", input_re, "[B, T, K]")?;
-    let fixed = Shape::from(k);
-    let decay = if decay_re.rank() == 1 { &fixed } else { input_re.shape() };
-    check::expected_shape(name, "real decay", decay_re, decay)?;
-    check::expected_shape(name, "imaginary decay", decay_im, decay)?;
-    check::expected_shape(name, "real carry", carry_re, &Shape::from([b, k]))?;
-    check::expected_shape(name, "imaginary carry", carry_im, &Shape::from([b, k]))?;
-    if let Some(im) = input_im {
-        check::expected_shape(name, "imaginary input", im, input_re.shape())?;
-    }
-    if segment == Some(0) {
-        return Err(TensorError::new(name, "a segment of 0 steps").hint("segments have one step at least"));
-    }
-    let (wide_re, wide_im) = (input_re.wide_array_ref()?, input_im.map(Tensor::wide_array_ref).transpose()?);
-    let (a_re, a_im, c_re, c_im) = (
-        decay_re.wide_array_ref()?,
-        decay_im.wide_array_ref()?,
-        carry_re.wide_array_ref()?,
-        carry_im.wide_array_ref()?,
-    );
-    let (re, im) = input_re.kernels().diagonal_scan(Scan {
-        decay_re: &a_re,
-        decay_im: &a_im,
-        input_re: &wide_re,
-        input_im: wide_im.as_deref(),
-        carry_re: &c_re,
-        carry_im: &c_im,
-        segment,
-    })?;
-    if !inputs.iter().any(|input| input.is_tracked()) {
-        return Ok((Tensor::from_array(input_re.device(), re), Tensor::from_array(input_re.device(), im)));
-    }
-    let saved: Vec<Array> = inputs.iter().map(|t| t.array().clone()).collect();
-    let op = || Op::Scan { inputs: saved, states: (re.clone(), im.clone()), segment };
-    let mut both = Tensor::recorded_many(vec![re.clone(), im.clone()], &inputs, op).into_iter();
-    match (both.next(), both.next()) {
-        (Some(re), Some(im)) => Ok((re, im)),
-        _ => Err(TensorError::new(name, "the kernel gave no states")),
-    }
-}
-
-/// The arguments of a scan as kernels take them, from decay, carry and input, the real part of each first.
-pub(crate) fn scan_of(inputs: &[Array], segment: Option<usize>) -> Result<Scan<'_, Array>> {
-    let [decay_re, decay_im, carry_re, carry_im, input_re, rest @ ..] = inputs else {
-        return Err(TensorError::new("diagonal_scan", format!("{} inputs are too few", inputs.len())));
-    };
-    Ok(Scan { decay_re, decay_im, input_re, input_im: rest.first(), carry_re, carry_im, segment })
 }

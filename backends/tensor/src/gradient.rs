@@ -8,8 +8,7 @@ use crate::args::{Binary, Unary};
 use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::fused::scan_of;
-use crate::heads;
+use crate::fusion::fused_gradients;
 use crate::kernels::{FeedForward, FeedForwardSums, Kernels};
 use crate::math::Math;
 use crate::op::{MaskKey, Op};
@@ -33,21 +32,18 @@ pub(crate) trait Sums {
 /// Gives the gradient of input i, from how it is computed.
 type ToInput<'a> = &'a dyn Fn(usize, &dyn Fn() -> Result<Array>) -> Result<Option<Array>>;
 
-/// The gradients of the inputs of `node`, given those of its values. The scan, the split and the heads have several values.
+/// The gradients of the inputs of `node`, given those of its values. The split and fused operations may have several values.
 pub(crate) fn of_inputs(
     k: &dyn Kernels,
     node: &Node,
     mut grads: Vec<Option<Array>>,
     sums: &mut dyn Sums,
 ) -> InputGradients {
-    if let Op::Scan { inputs, states, segment } = &node.op {
-        return scan_gradients(k, inputs, (&states.0, &states.1), *segment, &grads);
-    }
     if let Op::Split { axis, shapes } = &node.op {
         return split_gradients(k, *axis, shapes, &node.inputs[0], grads);
     }
-    if let Op::Heads { heads, rotary } = &node.op {
-        return Ok(vec![heads::heads_gradient(k, &node.inputs[0].shape, (*heads, heads::rotary_of(rotary)), &grads)?]);
+    if let Op::Fused { call } = &node.op {
+        return fused_gradients(k, node, call, &grads);
     }
     let inputs = &node.inputs;
     match grads.swap_remove(0) {
@@ -68,11 +64,9 @@ fn input_gradients(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sums: 
     };
     let like = |x: Array| -> InputGradients { Ok(vec![Some(x)]) };
     match op {
-        // A leaf has no inputs; the scan, the split and the heads have several values and rules of their own; the walk
-        // itself runs a checkpoint again.
-        Op::Leaf | Op::Scan { .. } | Op::Split { .. } | Op::Heads { .. } | Op::Checkpoint { .. } => {
-            Ok(vec![None; inputs.len()])
-        }
+        // A leaf has no inputs; the split and fused operations have rules of their own; the walk itself runs a
+        // checkpoint again.
+        Op::Leaf | Op::Split { .. } | Op::Fused { .. } | Op::Checkpoint { .. } => Ok(vec![None; inputs.len()]),
         Op::Unary { op, saved } => like(k.unary_backward(*op, &w(saved)?, g)?),
         Op::Affine { op: Unary::Scale(c) } => like(m.scale(g, *c)?),
         Op::Affine { op: Unary::Neg } => like(m.neg(g)?),
@@ -131,10 +125,6 @@ fn input_gradients(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sums: 
         // y = mask x / (1 - p), with the mask made again:  dx = mask g / (1 - p)
         Op::Dropout { p, key } => like(dropout_gradient(k, g, *p, key)?),
 
-        // y = softmax(x):  dx = y (g - sum g y)
-        Op::Softmax { y } => like(k.softmax_backward(y, g)?),
-        // y = log softmax(x):  dx = g - e^y sum g
-        Op::LogSoftmax { y } => like(k.log_softmax_backward(y, g)?),
         // Layers are a table of their own. They are named here, so that no operation can be left out of both.
         Op::Linear { .. }
         | Op::LinearOnto { .. }
@@ -190,7 +180,7 @@ fn layer_gradients(
         // With n = (x - mean) rstd and h = g gain:
         //   dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum g n,  dbias = sum g
         Op::LayerNorm { x, gain, mean, rstd } => {
-            let x = if k.multiplies_bf16() { x.clone() } else { w(x)? };
+            let x = if k.capabilities().multiplies_bf16 { x.clone() } else { w(x)? };
             let d = match sums.take_sum(0) {
                 Some(sum) => k.layer_norm_backward_onto(sum, &x, &w(gain)?, mean, rstd, g)?,
                 None => k.layer_norm_backward(&x, &w(gain)?, mean, rstd, g)?,
@@ -204,7 +194,7 @@ fn layer_gradients(
         // The same for l = x W^T + b:  dx = dl W,  dW = dl^T x,  db = sum dl, over all rows
         Op::LinearCrossEntropy { x, weight, logits, targets, lse, smoothing } => {
             // The gradient is as large as the logits; where it is only multiplied as bf16, it is never anything else.
-            let narrow = k.multiplies_bf16() && x.dtype == DType::Bf16 && weight.dtype == DType::Bf16;
+            let narrow = k.capabilities().multiplies_bf16 && x.dtype == DType::Bf16 && weight.dtype == DType::Bf16;
             let of_logits = match narrow {
                 true => k.cross_entropy_backward_bf16(logits, targets, lse, g, *smoothing)?,
                 false => k.cross_entropy_backward(logits, targets, lse, g, *smoothing)?,
@@ -301,25 +291,6 @@ fn split_gradients(
 fn selection_gradients(m: &Math<'_, dyn Kernels>, to: ToInput<'_>, g: &Array, second: &Array) -> InputGradients {
     let b = m.mul(g, second)?;
     Ok(vec![to(0, &|| m.sub(g, &b))?, to(1, &|| Ok(b.clone()))?])
-}
-
-/// c_t = a c_{t-1} + beta_t over complex numbers, where a gradient is dL/dRe + i dL/dIm:
-///
-/// g_t = u_t + conj(a) g_{t+1};  dbeta_t = g_t;  da = sum_t g_t conj(c_{t-1});  dcarry = conj(a) g_0
-///
-/// with u_t what arrives at c_t from outside, and g_{t+1} taken as 0 where a segment ends between t and t + 1.
-fn scan_gradients(
-    k: &dyn Kernels,
-    inputs: &[Array],
-    states: (&Array, &Array),
-    segment: Option<usize>,
-    grads: &[Option<Array>],
-) -> InputGradients {
-    let upstream = |part: usize| grads.get(part).and_then(Option::as_ref);
-    let inputs = inputs.iter().map(|x| Math(k).to_wide_type(x)).collect::<Result<Vec<_>>>()?;
-    let d = k.diagonal_scan_backward(scan_of(&inputs, segment)?, states, (upstream(0), upstream(1)))?;
-    let all = [d.decay.0, d.decay.1, d.carry.0, d.carry.1, d.input.0, d.input.1];
-    Ok(all.into_iter().take(inputs.len()).map(Some).collect())
 }
 
 /// The rules of unary operations: `s` is the value y where [`Unary::gradient_needs_value`], else the argument x.

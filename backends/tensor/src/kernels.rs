@@ -4,18 +4,17 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::args::{AdamW, AttentionOptions, Binary, Reduce, Scan, Unary, Update};
+use crate::args::{AdamW, AttentionOptions, Binary, Reduce, Unary, Update};
 use crate::array::Array;
 use crate::composed;
 use crate::dtype::{DType, HostData};
 use crate::error::Result;
+use crate::fusion::Arguments;
 use crate::gradient;
-use crate::heads::{self, Rotary};
 use crate::int8::{self, Columns, Int8Linear};
 use crate::math::Math;
 use crate::replay::ReplayBackend;
 use crate::shape::Shape;
-use crate::token::{self, Routed, TokenAttention, TokenRouting};
 
 /// What a device is, for people and for the records of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +29,31 @@ pub struct DeviceInfo {
     pub dtypes: Vec<DType>,
     /// Instruction sets and the like that change which kernels run.
     pub features: Vec<String>,
+}
+
+/// How work is best cut for a device. None of it depends on the number of threads, so that neither do results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// The tokens of a shard of a micro-batch: as many as are worth a thread of their own in a forward and backward pass. None where
+    /// one operation fills the device.
+    pub tokens_a_thread: Option<usize>,
+    /// The tokens of a batch that a truncated pass sends through a model at once: as few as keep the device busy, since they
+    /// bound the memory of activations.
+    pub tokens_at_once: usize,
+    /// Weight gradients g^T x with fewer rows than this are deferred and batched: the time of such a product is that of reading
+    /// and writing its sum.
+    pub few_rows: usize,
+    /// Whether products of bf16 are worth a gradient rounded to it: on the way back through linear layers of bf16, `matmul`,
+    /// `matmul_onto` and `linear_gelu_backward` are then given gradients in bf16 beside other operands of a product, all with
+    /// two axes, in bf16. Products are added in f32, which their results are. The way back through `layer_norm_bf16` is given
+    /// its input as it was kept, and `reduce` a gradient in bf16 to be summed over rows.
+    pub multiplies_bf16: bool,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Capabilities { tokens_a_thread: None, tokens_at_once: 512, few_rows: 0, multiplies_bf16: false }
+    }
 }
 
 /// The value of layer normalisation and what its gradient needs.
@@ -115,17 +139,6 @@ pub struct FeedForwardGradient {
     pub down: Array,
 }
 
-/// The gradients of a diagonal scan's inputs, each in the shape of its input.
-#[derive(Debug, Clone)]
-pub struct ScanGradient {
-    /// With respect to Re a and Im a.
-    pub decay: (Array, Array),
-    /// With respect to Re beta and Im beta; the second is meaningless to a caller whose input is real.
-    pub input: (Array, Array),
-    /// With respect to the real and the imaginary part of the carry.
-    pub carry: (Array, Array),
-}
-
 /// What a backend provides: primitives grouped by kind, and fused operations that default to their composed form.
 ///
 /// Invariants that every implementation keeps and every caller may rely on:
@@ -139,7 +152,7 @@ pub struct ScanGradient {
 /// - Floating-point arguments of one call have one type, and accumulation is in f32 at least.
 /// - That type is never bf16, which is storage: only what moves elements, `upload`, `download`, `full`, `cast`, `linear`,
 ///   `linear_onto`, `linear_gelu`, `feed_forward` and the way back through the last are given it; and, if
-///   [`Kernels::multiplies_bf16`], what that names. A backend without it refuses `upload`, `full` and `cast`, and is then never given any.
+///   [`Capabilities::multiplies_bf16`], what that names. A backend without it refuses `upload`, `full` and `cast`, and is then never given any.
 pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// What this device is.
     fn info(&self) -> DeviceInfo;
@@ -150,30 +163,15 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// The tokens of a shard of a micro-batch: as many as are worth a thread of their own in a forward and backward pass. None where one
-    /// operation fills the device. It does not depend on the number of threads, so that neither do results.
-    fn tokens_a_thread(&self) -> Option<usize> {
-        None
-    }
-
     /// The most bytes of the device's own memory that arrays took at once, so far. None where arrays lie in the memory of the
     /// process.
     fn peak_memory(&self) -> Option<u64> {
         None
     }
 
-    /// The tokens of a batch that a truncated pass sends through a model at once: as few as keep the device busy, since they
-    /// bound the memory that activations take.
-    fn tokens_at_once(&self) -> usize {
-        512
-    }
-
-    /// Whether products of bf16 are worth a gradient rounded to it: on the way back through linear layers of bf16, `matmul`,
-    /// `matmul_onto` and `linear_gelu_backward` are then given gradients in bf16 beside other operands of a product, all with
-    /// two axes, in bf16. Products are added in f32, which their results are. The way back through `layer_norm_bf16` is given
-    /// its input as it was kept, and `reduce` a gradient in bf16 to be summed over rows.
-    fn multiplies_bf16(&self) -> bool {
-        false
+    /// How work is best cut for this device.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
     }
 
     /// Calls `job` with each of 0..count, several at a time where the device has threads for it. The operations of a job stay on its
@@ -228,7 +226,16 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// added in the order of `x`.
     fn scatter_add_rows(&self, x: &Array, ids: &Array, rows: usize) -> Result<Array>;
 
-    // Fused operations. Each default is the composed form, which is also the definition.
+    // Fused operations.
+
+    /// The backend's own kernel for the operation of this name, see [`crate::FusedOp`]; none if it has no kernel, so that the
+    /// definition runs. A backend has a list from names to kernels, which [`crate::find_kernel`] searches.
+    fn fused(&self, name: &str, call: Arguments<'_>) -> Option<Result<Vec<Array>>> {
+        let _ = (name, call);
+        None
+    }
+
+    // Fused operations that are methods. Each default is the composed form, which is also the definition.
 
     /// `x` repeated to a shape that it broadcasts to.
     fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
@@ -245,11 +252,6 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// `sum` + a b, of matrices with two axes, either side transposed first; the memory of `sum` may be used again.
     fn matmul_onto(&self, sum: Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
         self.accumulate(sum, &self.matmul(a, b, trans_a, trans_b)?)
-    }
-    /// Weight gradients g^T x with fewer rows than this are deferred and batched: the time of such a product is that of reading and
-    /// writing its sum.
-    fn few_rows(&self) -> usize {
-        0
     }
     /// `sum` + [`Kernels::scatter_add_rows`]; the memory of `sum` may be used again.
     fn scatter_add_rows_onto(&self, sum: Array, x: &Array, ids: &Array) -> Result<Array> {
@@ -274,22 +276,6 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// 1 at the k largest elements of each row, 0 elsewhere; ties to the lower index, NaN least.
     fn top_k_mask(&self, x: &Array, k: usize) -> Result<Array> {
         composed::top_k_mask(self, x, k)
-    }
-    /// softmax over the last axis.
-    fn softmax(&self, x: &Array) -> Result<Array> {
-        composed::softmax(self, x)
-    }
-    /// The gradient of softmax where its value is `y`.
-    fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        composed::softmax_backward(self, y, grad)
-    }
-    /// The logarithm of softmax over the last axis.
-    fn log_softmax(&self, x: &Array) -> Result<Array> {
-        composed::log_softmax(self, x)
-    }
-    /// The gradient of log-softmax where its value is `y`.
-    fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        composed::log_softmax_backward(self, y, grad)
     }
     /// (x - mean) / sqrt(variance + eps) gain + bias over the last axis; gain and bias \[D\].
     fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
@@ -392,7 +378,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     fn feed_forward_backward(&self, call: FeedForward<'_>, sums: FeedForwardSums) -> Result<FeedForwardGradient> {
         composed::feed_forward_backward(self, call, sums)
     }
-    /// a + b scale: a and b [.., D], scale \[D\]. Where [`Kernels::multiplies_bf16`], each of a and b may be bf16 instead of
+    /// a + b scale: a and b [.., D], scale \[D\]. Where [`Capabilities::multiplies_bf16`], each of a and b may be bf16 instead of
     /// f32, here and on the way back; results are f32.
     fn add_scaled(&self, a: &Array, b: &Array, scale: &Array) -> Result<Array> {
         composed::add_scaled(self, a, b, scale)
@@ -413,23 +399,6 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// rows, and their columns are as many as the first weights have.
     fn int8_linear(&self, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Result<Array> {
         int8::int8_linear_composed(self, inputs, layers)
-    }
-    /// Queries, keys and values that lie side by side, x [B, T, 3 H P], as [B, H, T, P] each; queries and keys turned, see
-    /// [`Rotary`].
-    fn heads(&self, x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) -> Result<[Array; 3]> {
-        heads::heads_composed(self, x, heads, rotary)
-    }
-    /// The gradient of [`Kernels::heads`], [B, T, 3 H P], given those of its values.
-    fn heads_backward(&self, grads: [&Array; 3], rotary: Option<Rotary<'_, Array>>) -> Result<Array> {
-        heads::composed_backward(self, grads, rotary)
-    }
-    /// Attention of one token: what it sees [B, 1, H P], and the last segment of keys and values, see [`TokenAttention`].
-    fn attend_token(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
-        token::attend_token_composed(self, token)
-    }
-    /// One token and the slots, see [`TokenRouting`].
-    fn route_token(&self, token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
-        token::route_token_composed(self, token)
     }
     /// Attention, and the log-sum-exp of the scaled scores of each query, [B, H, Tq].
     fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
@@ -469,20 +438,6 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     ) -> Result<AttentionGradient> {
         let m = Math(self);
         self.attention_backward(&m.to_wide_type(q)?, &m.to_wide_type(k)?, &m.to_wide_type(v)?, out, lse, grad, options)
-    }
-    /// All states of a diagonal recurrence: real and imaginary parts, [B, T, K] each.
-    fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
-        composed::diagonal_scan(self, scan)
-    }
-    /// The gradient of [`Kernels::diagonal_scan`], where its value is `states`. A part of the states that got no
-    /// gradient is none.
-    fn diagonal_scan_backward(
-        &self,
-        scan: Scan<'_, Array>,
-        states: (&Array, &Array),
-        grad: (Option<&Array>, Option<&Array>),
-    ) -> Result<ScanGradient> {
-        composed::diagonal_scan_backward(self, scan, states, grad)
     }
     /// One update of a parameter and its moments, see [`AdamW`]. What other handles see does not change.
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

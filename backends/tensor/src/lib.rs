@@ -21,12 +21,14 @@
 //!
 //! # Adding an operation
 //!
-//! A method that checks and records, a variant in `op.rs`, its rule in `gradient.rs`, a case in the suite
-//! `assay-conformance` (which fails until there is one). Only a new primitive needs work in every backend.
+//! A [`FusedOp`], in this crate (and in [`FUSED_OPS`]) or in the one that needs it: one file with its definition in terms of
+//! primitives, its gradient rule, the function that checks its arguments, and examples, on which the suite `assay-conformance`
+//! tests it. It runs on every backend at once; a backend that has a faster kernel lists it by name ([`Kernels::fused`]). Only a
+//! new primitive needs work in every backend.
 
 mod args;
 mod array;
-mod check;
+pub mod check;
 mod checkpoint;
 pub mod composed;
 mod device;
@@ -34,6 +36,7 @@ mod dtype;
 mod error;
 mod extents;
 mod fused;
+mod fusion;
 mod gradient;
 mod heads;
 mod int8;
@@ -44,34 +47,38 @@ mod ops;
 mod pending;
 mod reduction;
 mod replay;
+mod scan;
 mod shape;
+mod softmax;
 mod tape;
 mod tensor;
-mod token;
 mod update;
 mod upstream;
 
-pub use args::{AdamW, AttentionKind, AttentionOptions, Binary, Reduce, Scan, Unary, Update};
+pub use args::{AdamW, AttentionKind, AttentionOptions, Binary, Reduce, Unary, Update};
 pub use array::{Array, Buffer};
 pub use checkpoint::checkpoint;
-pub use composed::{LEAST_PEAK, clip_factor, dropout_keeps, mix};
+pub use composed::{HIDDEN, LEAST_PEAK, clip_factor, dropout_keeps, mix};
 pub use device::Device;
 pub use dtype::{DType, HostData};
 pub use error::{Class, Result, TensorError};
-pub use fused::{ScanArgs, diagonal_scan};
+pub use fusion::{
+    Arguments, Example, ExampleInput, ExampleSize, FUSED_OPS, FusedOp, GradientRule, Setting, Upstreams, find_kernel,
+};
 pub use gradient::{GELU_CUBIC, GELU_FACTOR};
 pub use half::bf16;
-pub use heads::Rotary;
+pub use heads::{HEADS, HEADS_BACKWARD, Rotary, head_width};
 pub use int8::{Columns, Int8Linear, Norm, Skip};
 pub use kernels::{
-    AttentionGradient, CrossEntropy, DeviceInfo, FeedForward, FeedForwardGradient, FeedForwardSums, Kernels, LayerNorm,
-    LayerNormGradient, ScanGradient,
+    AttentionGradient, Capabilities, CrossEntropy, DeviceInfo, FeedForward, FeedForwardGradient, FeedForwardSums,
+    Kernels, LayerNorm, LayerNormGradient,
 };
 pub use op::operation_names;
 pub use reduction::group_axes;
 pub use replay::{BackendReplay, EagerWork, Feed, Replay, ReplayBackend, Replayer};
+pub use scan::{DIAGONAL_SCAN, DIAGONAL_SCAN_BACKWARD, Scan, ScanArgs, ScanBackward, ScanGradient, diagonal_scan};
 pub use shape::Shape;
+pub use softmax::{LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD, SOFTMAX, SOFTMAX_BACKWARD};
 pub use tape::Gradients;
 pub use tensor::Tensor;
-pub use token::{HIDDEN, Routed, TokenAttention, TokenRouting};
 pub use update::{adamw, adamw_all, clip};

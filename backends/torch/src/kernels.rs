@@ -1,14 +1,15 @@
 //! The backend's [`Kernels`]: each method hands its operands' tensors to the module of its kind.
 
 use assay_tensor::{
-    AdamW, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels, LayerNorm,
-    LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, TensorError, Unary,
+    AdamW, Arguments, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels,
+    LayerNorm, LayerNormGradient, Reduce, Result, Scan, ScanBackward, ScanGradient, Shape, TensorError, Unary,
+    find_kernel,
 };
 use tch::{Device, TchError, Tensor};
 
 use crate::place::Place;
 use crate::scan::{Operands, Pair};
-use crate::store::{self, array, check_ids, failed, kind, owned, sizes, tensor, tensor_mut};
+use crate::store::{self, Made, array, check_ids, failed, kind, owned, sizes, tensor, tensor_mut};
 use crate::{attention, elementwise, loss, norm, optimizer};
 
 /// libtorch at a place.
@@ -35,6 +36,50 @@ fn checked<T>(operation: &'static str, made: std::result::Result<T, TchError>) -
 /// Two parts as arrays.
 fn both(operation: &'static str, dtype: DType, (re, im): Pair) -> Result<(Array, Array)> {
     Ok((array(operation, dtype, Ok(re))?, array(operation, dtype, Ok(im))?))
+}
+
+/// From the name of a fused operation to its kernel. All others run by their definition.
+static FUSED_KERNELS: [(&str, FusedKernel); 6] = [
+    ("diagonal_scan", scan_states),
+    ("diagonal_scan_backward", scan_backward),
+    ("log_softmax", |call| by_rows(call, |[x, _]| x.f_log_softmax(-1, x.kind()))),
+    ("log_softmax_backward", |call| {
+        by_rows(call, |[y, g]| Tensor::f_internal_log_softmax_backward_data(g, y, -1, g.kind()))
+    }),
+    ("softmax", |call| by_rows(call, |[x, _]| x.f_softmax(-1, x.kind()))),
+    ("softmax_backward", |call| by_rows(call, |[y, g]| Tensor::f_internal_softmax_backward_data(g, y, -1, g.kind()))),
+];
+
+/// A kernel of a fused operation.
+type FusedKernel = fn(Arguments<'_>) -> Result<Vec<Array>>;
+
+/// An operation of one or two operands of one shape with a value of that shape.
+fn by_rows(call: Arguments<'_>, apply: fn([&Tensor; 2]) -> Made) -> Result<Vec<Array>> {
+    let (name, first, last) = ("softmax", call.input(0)?, call.input(call.inputs.len().saturating_sub(1))?);
+    let made = apply([&tensor(name, first)?, &tensor(name, last)?]);
+    Ok(vec![array(name, first.dtype, made)?])
+}
+
+/// The operation `diagonal_scan`.
+fn scan_states(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let (name, scan) = ("diagonal_scan", Scan::of_call(call)?);
+    let (re, im) = both(name, scan.input_re.dtype, checked(name, operands(scan)?.forward())?)?;
+    Ok(vec![re, im])
+}
+
+/// The operation `diagonal_scan_backward`.
+fn scan_backward(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let ScanBackward { scan, states, grad } = ScanBackward::of_call(call)?;
+    let (name, dtype) = ("diagonal_scan", scan.input_re.dtype);
+    let some = |x: Option<&Array>| x.map(|x| tensor(name, x)).transpose();
+    let states = (tensor(name, states.0)?, tensor(name, states.1)?);
+    let found = checked(name, operands(scan)?.backward(states, (some(grad.0)?, some(grad.1)?)))?;
+    let gradient = ScanGradient {
+        decay: both(name, dtype, found.decay)?,
+        input: both(name, dtype, found.input)?,
+        carry: both(name, dtype, found.carry)?,
+    };
+    Ok(gradient.into_values())
 }
 
 /// The operands of a scan.
@@ -127,6 +172,10 @@ impl Kernels for Torch {
         array("permute", x.dtype, view.and_then(|view| owned(&view)))
     }
 
+    fn fused(&self, name: &str, call: Arguments<'_>) -> Option<Result<Vec<Array>>> {
+        find_kernel(&FUSED_KERNELS, name).map(|kernel| kernel(call))
+    }
+
     fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
         if &x.shape == shape {
             return Ok(x.clone());
@@ -190,24 +239,6 @@ impl Kernels for Torch {
     fn unary_backward(&self, op: Unary, saved: &Array, grad: &Array) -> Result<Array> {
         let (s, g) = (tensor(op.name(), saved)?, tensor(op.name(), grad)?);
         array(op.name(), grad.dtype, elementwise::unary_backward(op, &s, &g))
-    }
-
-    fn softmax(&self, x: &Array) -> Result<Array> {
-        array("softmax", x.dtype, tensor("softmax", x)?.f_softmax(-1, kind(x.dtype)))
-    }
-
-    fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        let (y, g) = (tensor("softmax", y)?, tensor("softmax", grad)?);
-        array("softmax", grad.dtype, Tensor::f_internal_softmax_backward_data(&g, &y, -1, kind(grad.dtype)))
-    }
-
-    fn log_softmax(&self, x: &Array) -> Result<Array> {
-        array("log_softmax", x.dtype, tensor("log_softmax", x)?.f_log_softmax(-1, kind(x.dtype)))
-    }
-
-    fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        let (y, g) = (tensor("log_softmax", y)?, tensor("log_softmax", grad)?);
-        array("log_softmax", grad.dtype, Tensor::f_internal_log_softmax_backward_data(&g, &y, -1, kind(grad.dtype)))
     }
 
     fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
@@ -286,28 +317,6 @@ impl Kernels for Torch {
         let (dq, dk, dv) = checked(name, attention::attention_backward([q, k, v, out, lse, g], options))?;
         let of = |made| array(name, grad.dtype, Ok(made));
         Ok(AttentionGradient { q: of(dq)?, k: of(dk)?, v: of(dv)? })
-    }
-
-    fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
-        let name = "diagonal_scan";
-        both(name, scan.input_re.dtype, checked(name, operands(scan)?.forward())?)
-    }
-
-    fn diagonal_scan_backward(
-        &self,
-        scan: Scan<'_, Array>,
-        states: (&Array, &Array),
-        grad: (Option<&Array>, Option<&Array>),
-    ) -> Result<ScanGradient> {
-        let (name, dtype) = ("diagonal_scan", scan.input_re.dtype);
-        let some = |x: Option<&Array>| x.map(|x| tensor(name, x)).transpose();
-        let states = (tensor(name, states.0)?, tensor(name, states.1)?);
-        let found = checked(name, operands(scan)?.backward(states, (some(grad.0)?, some(grad.1)?)))?;
-        Ok(ScanGradient {
-            decay: both(name, dtype, found.decay)?,
-            input: both(name, dtype, found.input)?,
-            carry: both(name, dtype, found.carry)?,
-        })
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

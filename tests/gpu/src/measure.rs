@@ -1,7 +1,7 @@
 //! Kernels compared with their bounds: copies on the device, and matrix products.
 
 use assay_gpu::{Address, Driver, DriverError, Element, Epilogue, Operand, Product};
-use assay_tensor::{Array, AttentionKind, AttentionOptions, DType, Device, Scan, Tensor, Unary, bf16};
+use assay_tensor::{Array, AttentionKind, AttentionOptions, DType, Device, Scan, ScanBackward, Tensor, Unary, bf16};
 
 use crate::Failure;
 use crate::report::GpuReport;
@@ -247,19 +247,19 @@ fn scan(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut GpuRep
         carry_im: &carry,
         segment: None,
     };
-    let states = kernels.diagonal_scan(call)?;
+    let states = call.run(kernels)?;
     let copy = Copy::new(driver, sizes.copy)?;
     let elements = (b * t * k) as f64;
     let mut failed = None;
     // Reads beta, writes both parts of the states.
-    let forward = (12e-9 * elements, || work(&mut failed, kernels.diagonal_scan(call)));
+    let forward = (12e-9 * elements, || work(&mut failed, call.run(kernels)));
     let (rate, bound) = in_turns(driver, sizes.pairs, forward, (copy.gigabytes(), || copy.run()))?;
     report.rate("copy on the device", "GB/s", &bound)?;
     report.bounded(&format!("scan forward [{b}, {t}, {k}]"), "GB/s", &rate, ("the copy", &bound))?;
     // Reads the gradients of both parts and the states, writes the gradients of both parts of beta.
     let backward = (24e-9 * elements, || {
         let grads = (Some(&states.0), Some(&states.1));
-        work(&mut failed, kernels.diagonal_scan_backward(call, (&states.0, &states.1), grads))
+        work(&mut failed, ScanBackward { scan: call, states: (&states.0, &states.1), grad: grads }.run(kernels))
     });
     let (rate, bound) = in_turns(driver, sizes.pairs, backward, (copy.gigabytes(), || copy.run()))?;
     report.bounded(&format!("scan backward [{b}, {t}, {k}]"), "GB/s", &rate, ("the copy", &bound))?;

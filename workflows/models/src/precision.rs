@@ -10,7 +10,7 @@ use crate::error::ModelError;
 ///
 /// With `bf16` these are rounded, each to the nearest of bf16's 8 bits: the weights, once a pass; what a matrix product, an
 /// activation function or attention is given; what a block is given, and with it what `checkpoint: block` keeps; what a norm
-/// gives. GPUs also round what they multiply with these: on the way back the gradients of linear layers, that of the logits among
+/// gives, except the last norm of a classifier that pools by the maximum. GPUs also round what they multiply with these: on the way back the gradients of linear layers, that of the logits among
 /// them, and inside of attention the softmax's weights and the gradients of scores and result; and the bias of a feed-forward
 /// network's first layer. Sums are in f32, and so is everything else: the parameters
 /// themselves, their gradients and moments, norms, states and carries (PULSE's slots and memory with what is computed of them,

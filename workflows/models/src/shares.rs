@@ -23,7 +23,8 @@ impl Shares {
     pub fn new(device: &Device, lengths: &[usize]) -> Self {
         let sequences = lengths.len();
         let worth = |tokens: usize| lengths.iter().sum::<usize>() / tokens.max(1);
-        let count = device.kernels().tokens_a_thread().map_or(1, worth).clamp(1, MOST.min(sequences.max(1)));
+        let count =
+            device.kernels().capabilities().tokens_a_thread.map_or(1, worth).clamp(1, MOST.min(sequences.max(1)));
         let bound = |share: usize| share * sequences / count;
         Shares((0..count).map(|share| bound(share)..bound(share + 1)).collect())
     }

@@ -5,17 +5,14 @@ use assay_tensor::{
     diagonal_scan,
 };
 
-use super::{Case, Operand, between, decoding, floats};
+use super::{Case, Operand, between, floats, heads};
 use crate::operands::Numbers;
 
 pub(super) fn small() -> Vec<Case> {
     let mut cases = Vec::new();
     for shape in [vec![1], vec![3, 5], vec![2, 3, 17], vec![0, 4], vec![2, 1]] {
-        cases.push(Case::single("softmax", [between(-5.0, 5.0, shape.clone())], |x| x[0].softmax()));
-        cases.push(Case::single("log_softmax", [between(-5.0, 5.0, shape.clone())], |x| x[0].log_softmax()));
         cases.push(layer_norm(&shape));
     }
-    cases.push(Case::single("softmax of large numbers", [between(9000.0, 9001.0, [2, 20])], |x| x[0].softmax()));
     for (n, v, smoothing) in [(1, 1, 0.0), (4, 5, 0.0), (3, 33, 0.1), (5, 7, 1.0), (0, 3, 0.2)] {
         cases.push(cross_entropy(n, v, smoothing));
     }
@@ -28,10 +25,6 @@ pub(super) fn small() -> Vec<Case> {
                 cases.push(attention(sizes, causal, kind));
             }
         }
-    }
-    for sizes in [[1, 1, 1], [2, 5, 3], [1, 4, 17], [2, 0, 3], [0, 2, 2]] {
-        cases.extend([true, false].map(|complex| scan(sizes, complex)));
-        cases.extend([true, false].map(|complex| selective_scan(sizes, complex, None)));
     }
     for shape in [vec![], vec![1], vec![7, 33], vec![0, 3]] {
         cases.push(Case::single("dropout", [floats(shape.clone())], |x| x[0].dropout(0.3, 0x1234_5678_9abc_def0)));
@@ -53,14 +46,12 @@ pub(super) fn small() -> Vec<Case> {
         cases.extend([false, true].map(|norm| int8_layer(sizes, norm)));
         cases.push(int8_layers(sizes));
     }
-    cases.extend(decoding::small());
+    cases.extend(heads::small());
     cases
 }
 
 pub(super) fn medium() -> Vec<Case> {
     let mut cases = vec![
-        Case::single("softmax", [between(-5.0, 5.0, [3, 700])], |x| x[0].softmax()),
-        Case::single("log_softmax", [between(-5.0, 5.0, [3, 700])], |x| x[0].log_softmax()),
         layer_norm(&[300, 33]),
         layer_norm(&[2, 600]),
         cross_entropy(5, 700, 0.1),
@@ -72,30 +63,16 @@ pub(super) fn medium() -> Vec<Case> {
             cases.push(attention(sizes, causal, AttentionKind::Flash));
         }
     }
-    cases.extend([[1, 100, 3], [2, 67, 70]].map(|sizes| scan(sizes, true)));
-    for segment in [None, Some(7), Some(40)] {
-        cases.push(selective_scan([1, 100, 3], true, segment));
-    }
-    cases.extend(decoding::medium());
     cases
 }
 
 pub(super) fn large() -> Vec<Case> {
-    let mut cases = vec![
-        Case::single("softmax", [floats([900, 300])], |x| x[0].softmax()),
-        Case::single("log_softmax", [floats([900, 300])], |x| x[0].log_softmax()),
-        layer_norm(&[4, 500, 65]),
-        cross_entropy(1500, 130, 0.1),
-        int8(700, 130, 257),
-    ];
-    cases.extend([[8, 200, 65], [3, 500, 16]].map(|sizes| scan(sizes, true)));
-    cases.push(selective_scan([4, 200, 65], true, Some(64)));
+    let mut cases = vec![layer_norm(&[4, 500, 65]), cross_entropy(1500, 130, 0.1), int8(700, 130, 257)];
     cases.push(Case::single("dropout", [floats([900, 300])], |x| x[0].dropout(0.3, 77)));
     cases.push(Case::single("top_k_mask", [floats([9000, 33])], |x| x[0].top_k_mask(7)).constant());
     for kind in [AttentionKind::Full, AttentionKind::Flash] {
         cases.push(attention([3, 2, 130, 150, 17], true, kind));
     }
-    cases.extend(decoding::large());
     cases
 }
 

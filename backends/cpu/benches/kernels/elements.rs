@@ -1,6 +1,6 @@
 //! What passes memory once or twice: activations, norms, losses, the update.
 
-use assay_tensor::{AdamW, Binary, HostData, Reduce, Shape, Unary};
+use assay_tensor::{AdamW, Arguments, Binary, HostData, Reduce, SOFTMAX, Shape, Unary};
 use divan::Bencher;
 
 use crate::measured::{Work, bench, kernels, numbers};
@@ -54,7 +54,7 @@ fn sum_over_rows(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn softmax(bencher: Bencher<'_, '_>) {
     let x = numbers(SHAPE);
-    bench(bencher, "softmax".into(), passes(2), || kernels().softmax(&x));
+    bench(bencher, "softmax".into(), passes(2), || SOFTMAX.run(kernels(), Arguments { inputs: &[&x], settings: &[] }));
 }
 
 #[divan::bench(args = [SHAPE, NEAR])]

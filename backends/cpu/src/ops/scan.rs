@@ -7,7 +7,7 @@
 //! cache, so that memory sees each input and each result once. A step's new state waits for the last one's, two fused
 //! multiply-adds long; tiles are wide enough that several vectors take turns.
 
-use assay_tensor::{Array, Result, Scan, ScanGradient, TensorError};
+use assay_tensor::{Arguments, Array, Result, Scan, ScanBackward, ScanGradient, TensorError};
 
 use crate::device::Cpu;
 use crate::memory::storage::f32s;
@@ -406,15 +406,23 @@ pub(crate) fn scan_gradients(
 }
 
 impl Cpu {
-    /// The gradient of the scan, see [`assay_tensor::Kernels::diagonal_scan_backward`].
-    pub(crate) fn scan_backward(
-        &self,
-        args: Scan<'_, Array>,
-        states: (&Array, &Array),
-        grad: (Option<&Array>, Option<&Array>),
-    ) -> Result<ScanGradient> {
+    /// The operation `diagonal_scan`.
+    pub(crate) fn scan_states(&self, call: Arguments<'_>) -> Result<Vec<Array>> {
+        let _flushed = FlushGuard::here();
+        let (name, args) = ("diagonal_scan", Scan::of_call(call)?);
+        let shape = &args.input_re.shape;
+        let (mut re, mut im) = (self.take_block(name, shape)?, self.take_block(name, shape)?);
+        let input_im = args.input_im.map(|x| f32s(name, x)).transpose()?;
+        let input = (f32s(name, args.input_re)?, input_im);
+        scan_forward(&self.threads, recurrence_of(&args)?, input, (&mut re, &mut im));
+        Ok(vec![self.f32_array(re, shape), self.f32_array(im, shape)])
+    }
+
+    /// The operation `diagonal_scan_backward`.
+    pub(crate) fn scan_backward(&self, call: Arguments<'_>) -> Result<Vec<Array>> {
         let _flushed = FlushGuard::here();
         let name = "diagonal_scan";
+        let ScanBackward { scan: args, states, grad } = ScanBackward::of_call(call)?;
         let (shape, carry, decay) = (&args.input_re.shape, &args.carry_re.shape, &args.decay_re.shape);
         let (mut re, mut im) = (self.take_block(name, shape)?, self.take_block(name, shape)?);
         let zeroed = || self.memory.zeroed_block(name, carry.numel());
@@ -446,12 +454,13 @@ impl Cpu {
             },
             input: (self.f32_array(re, shape), self.f32_array(im, shape)),
             carry: (self.f32_array(carry_re, carry), self.f32_array(carry_im, carry)),
-        })
+        }
+        .into_values())
     }
 }
 
 /// The arguments that both directions of the scan share.
-pub(crate) fn recurrence_of<'a>(args: &Scan<'a, Array>) -> Result<Recurrence<'a>> {
+fn recurrence_of<'a>(args: &Scan<'a, Array>) -> Result<Recurrence<'a>> {
     let name = "diagonal_scan";
     let [b, t, k] = *args.input_re.dims() else {
         return Err(TensorError::new(name, "the input should be [B, T, K]").shapes([&args.input_re.shape]));

@@ -1,6 +1,9 @@
 //! Normalisation, losses, attention, the scan, int8 layers and AdamW.
 
-use assay_tensor::{AdamW, AttentionKind, AttentionOptions, Scan};
+use assay_tensor::{
+    AdamW, Arguments, Array, AttentionKind, AttentionOptions, FusedOp, LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD, SOFTMAX,
+    SOFTMAX_BACKWARD, Scan, ScanBackward,
+};
 
 use super::check_operation;
 
@@ -9,13 +12,14 @@ fn softmax_and_its_gradients() {
     for shape in [[1, 1], [5, 3], [9, 16], [33, 70], [0, 4], [3, 200]] {
         check_operation("softmax", 3e-6, |k, o| {
             let (x, g) = (o.numbers_between(-9.0, 9.0, shape), o.random_floats(shape));
-            let (y, l) = (k.softmax(&x)?, k.log_softmax(&x)?);
-            let (dx, dl) = (k.softmax_backward(&y, &g)?, k.log_softmax_backward(&l, &g)?);
-            Ok(vec![y, l, dx, dl])
+            let run = |op: &FusedOp, inputs: &[&Array]| op.run(k, Arguments { inputs, settings: &[] });
+            let (y, l) = (run(&SOFTMAX, &[&x])?, run(&LOG_SOFTMAX, &[&x])?);
+            let (dx, dl) = (run(&SOFTMAX_BACKWARD, &[&y[0], &g])?, run(&LOG_SOFTMAX_BACKWARD, &[&l[0], &g])?);
+            Ok([y, l, dx, dl].concat())
         });
     }
     check_operation("softmax of large numbers", 3e-6, |k, o| {
-        Ok(vec![k.softmax(&o.numbers_between(9e4, 9.1e4, [3, 20]))?])
+        SOFTMAX.run(k, Arguments { inputs: &[&o.numbers_between(9e4, 9.1e4, [3, 20])], settings: &[] })
     });
 }
 
@@ -87,9 +91,9 @@ fn scan_and_its_gradients() {
                         carry_im: &carry_im,
                         segment,
                     };
-                    let (re, im) = kernels.diagonal_scan(scan)?;
+                    let (re, im) = scan.run(kernels)?;
                     let grad = (parts.0.then_some(&grad_re), parts.1.then_some(&grad_im));
-                    let d = kernels.diagonal_scan_backward(scan, (&re, &im), grad)?;
+                    let d = ScanBackward { scan, states: (&re, &im), grad }.run(kernels)?;
                     let mut found = vec![re, im, d.decay.0, d.decay.1, d.input.0, d.carry.0, d.carry.1];
                     // Where the input is real, its imaginary part has no gradient to speak of.
                     found.extend(complex.then_some(d.input.1));

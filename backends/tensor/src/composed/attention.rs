@@ -2,12 +2,12 @@
 
 use crate::args::{AttentionOptions, Reduce};
 use crate::array::Array;
-use crate::composed::loss::log_sum_exp;
 use crate::dtype::HostData;
 use crate::error::Result;
 use crate::kernels::{AttentionGradient, Kernels};
 use crate::math::Math;
 use crate::shape::Shape;
+use crate::softmax::log_sum_exp;
 
 /// Attention and its log-sum-exp, with the scores materialised: the default of [`Kernels::attention`].
 pub(crate) fn attention<K: Kernels + ?Sized>(

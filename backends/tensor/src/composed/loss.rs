@@ -1,4 +1,4 @@
-//! Composed forms of softmax, log-softmax and cross entropy.
+//! Composed forms of cross entropy and its gradient.
 
 use crate::args::{Binary, Reduce};
 use crate::array::Array;
@@ -6,36 +6,7 @@ use crate::dtype::HostData;
 use crate::error::{Result, TensorError};
 use crate::kernels::{CrossEntropy, Kernels};
 use crate::math::Math;
-
-pub(crate) fn softmax<K: Kernels + ?Sized>(k: &K, x: &Array) -> Result<Array> {
-    let m = Math(k);
-    let e = m.exp(&m.sub(x, &m.reduce_last(Reduce::Max, x)?)?)?;
-    m.div(&e, &m.reduce_last(Reduce::Sum, &e)?)
-}
-
-pub(crate) fn softmax_backward<K: Kernels + ?Sized>(k: &K, y: &Array, grad: &Array) -> Result<Array> {
-    let m = Math(k);
-    let inner = m.reduce_last(Reduce::Sum, &m.mul(grad, y)?)?;
-    m.mul(y, &m.sub(grad, &inner)?)
-}
-
-pub(crate) fn log_softmax<K: Kernels + ?Sized>(k: &K, x: &Array) -> Result<Array> {
-    let m = Math(k);
-    m.sub(x, &log_sum_exp(k, x)?)
-}
-
-pub(crate) fn log_softmax_backward<K: Kernels + ?Sized>(k: &K, y: &Array, grad: &Array) -> Result<Array> {
-    let m = Math(k);
-    m.sub(grad, &m.mul(&m.exp(y)?, &m.reduce_last(Reduce::Sum, grad)?)?)
-}
-
-/// ln sum e^x over the last axis, which stays with extent 1. The maximum is taken out first, so that nothing overflows.
-pub(crate) fn log_sum_exp<K: Kernels + ?Sized>(k: &K, x: &Array) -> Result<Array> {
-    let m = Math(k);
-    let peak = m.reduce_last(Reduce::Max, x)?;
-    let sum = m.reduce_last(Reduce::Sum, &m.exp(&m.sub(x, &peak)?)?)?;
-    m.add(&m.ln(&sum)?, &peak)
-}
+use crate::softmax::log_sum_exp;
 
 pub(crate) fn cross_entropy<K: Kernels + ?Sized>(
     k: &K,

@@ -3,7 +3,6 @@
 mod attention;
 mod layers;
 mod loss;
-mod scan;
 mod selection;
 mod update;
 
@@ -13,12 +12,8 @@ pub(crate) use layers::{
     adamw, add_scaled, add_scaled_backward, broadcast, layer_norm, layer_norm_backward, layer_norm_bf16, linear,
     linear_gelu, linear_gelu_backward, linear_int8,
 };
-pub(crate) use loss::{
-    cross_entropy, cross_entropy_backward, cross_entropy_hits, log_softmax, log_softmax_backward, softmax,
-    softmax_backward,
-};
-pub(crate) use scan::{diagonal_scan, diagonal_scan_backward};
+pub(crate) use loss::{cross_entropy, cross_entropy_backward, cross_entropy_hits};
+pub use selection::{HIDDEN, dropout_keeps, mix};
 pub(crate) use selection::{dropout, dropout_at, top_k_mask};
-pub use selection::{dropout_keeps, mix};
 pub use update::clip_factor;
 pub(crate) use update::{adamw_all, clip};

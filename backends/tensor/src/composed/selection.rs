@@ -47,6 +47,9 @@ pub(crate) fn dropout_at<K: Kernels + ?Sized>(k: &K, x: &Array, p: f64, seed: &A
     k.dropout(x, p, mix(seed ^ place))
 }
 
+/// Subtracted from a score that is to have no weight in a softmax: it is exactly 0 then.
+pub const HIDDEN: f64 = 1e30;
+
 pub(crate) fn top_k_mask<K: Kernels + ?Sized>(k: &K, x: &Array, count: usize) -> Result<Array> {
     let values = k.download(x)?.to_f64();
     let mut mask = vec![0.0; values.len()];
