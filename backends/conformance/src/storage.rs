@@ -40,9 +40,10 @@ pub(crate) fn run_case(
     narrow: impl Fn(usize) -> bool,
 ) -> TensorResult<ValuesAndGradients> {
     let mut operands = case.to_device(device, float, values)?;
-    for (i, operand) in operands.iter_mut().enumerate().filter(|(i, _)| narrow(*i)) {
+    for (i, operand) in operands.iter_mut().enumerate().filter(|(i, operand)| narrow(*i) && operand.dtype().is_float())
+    {
         let held = Tensor::from_host(device, HostData::from_f64(&values[i], DType::Bf16), operand.shape())?;
-        *operand = if case.differentiable { held.variable() } else { held };
+        *operand = if operand.is_tracked() { held.variable() } else { held };
     }
     let outputs = case.apply(&operands)?;
     let objective = if case.differentiable { case.weighted_sum(&outputs)? } else { None };
@@ -83,8 +84,7 @@ fn check_agreement(
 }
 
 fn check_same(case: &Case, device: &Device) -> Result<(), String> {
-    let round = |values: &Vec<f64>| HostData::from_f64(values, DType::Bf16).to_f64();
-    let values: Vec<Vec<f64>> = case.operand_values().iter().map(round).collect();
+    let values = case.rounded_values();
     let wide = run_case(case, device, DType::F32, &values, |_| false).map_err(error_text)?;
     let gradient = if device.kernels().capabilities().multiplies_bf16 { ROUNDED } else { LINEAR };
     for (what, narrow) in [("all", 1), ("every other one", 2)] {

@@ -2,9 +2,8 @@
 //! the module that it belongs to.
 
 use assay_tensor::{
-    AdamW, Arguments, Array, AttentionGradient, AttentionOptions, Binary, Capabilities, Columns, DType, DeviceInfo,
-    FeedForward, FeedForwardGradient, FeedForwardSums, HostData, Int8Linear, Kernels, LayerNorm, LayerNormGradient,
-    Reduce, Result, Shape, TensorError, Unary, bf16, clip_factor, find_kernel, group_axes,
+    AdamW, Arguments, Array, Binary, Capabilities, Columns, DType, DeviceInfo, HostData, Int8Linear, Kernels, Reduce,
+    Result, Shape, TensorError, Unary, bf16, clip_factor, find_kernel, group_axes,
 };
 
 use crate::device::{Cpu, unsupported_type};
@@ -15,13 +14,11 @@ use crate::matmul::packed::Right;
 use crate::matmul::product::multiply_batch;
 use crate::matmul::weights::WeightUse;
 use crate::memory::storage::{Elements, elements_of, f32s, f32s_mut, u32s};
-use crate::ops::attention::{self, attention_call};
 use crate::ops::movement::{RowLayout, collect_strided, copy_rows, copy_strided};
 use crate::ops::strides::batch_offsets;
-use crate::ops::{adamw, convert, elementwise, gather, int8, norm, reduce, selection, softmax};
+use crate::ops::{adamw, convert, elementwise, gather, int8, reduce};
 use crate::simd::instructions;
 use crate::threads::denormals::FlushGuard;
-use crate::threads::split::Threads;
 
 impl Cpu {
     /// A movement of elements to `shape`, whichever their type: `strides` say where in `x` each is read.
@@ -39,41 +36,6 @@ impl Cpu {
             Elements::I8(x) => Elements::I8(collect_strided(threads, operation, x, dims, strides)?),
         };
         Ok(self.memory.array_of(moved, shape, x.dtype))
-    }
-
-    /// A row-wise operation with one operand: `work` gets x, the width of a row, and y.
-    fn apply_rows(
-        &self,
-        operation: &'static str,
-        x: &Array,
-        work: impl Fn(&Threads, &[f32], usize, &mut [f32]),
-    ) -> Result<Array> {
-        let _flushed = FlushGuard::here();
-        let mut y = self.take_block(operation, &x.shape)?;
-        if !y.is_empty() {
-            work(&self.threads, f32s(operation, x)?, x.shape.last(), &mut y);
-        }
-        Ok(self.f32_array(y, &x.shape))
-    }
-
-    /// A fused operation by [`Cpu::apply_rows`].
-    pub(crate) fn by_rows(
-        &self,
-        call: Arguments<'_>,
-        work: fn(&Threads, &[f32], usize, &mut [f32]),
-    ) -> Result<Vec<Array>> {
-        Ok(vec![self.apply_rows("softmax", call.input(0)?, work)?])
-    }
-
-    /// A fused operation by [`Cpu::apply_rows`], of a value and its gradient.
-    pub(crate) fn by_rows_back(
-        &self,
-        call: Arguments<'_>,
-        work: fn(&Threads, &[f32], &[f32], usize, &mut [f32]),
-    ) -> Result<Vec<Array>> {
-        let name = "softmax";
-        let g = f32s(name, call.input(1)?)?;
-        Ok(vec![self.apply_rows(name, call.input(0)?, |threads, y, d, dx| work(threads, y, g, d, dx))?])
     }
 }
 
@@ -343,184 +305,15 @@ impl Kernels for Cpu {
         Ok(self.f32_array(dx, &grad.shape))
     }
 
-    fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
-        let _flushed = FlushGuard::here();
-        let name = "layer_norm";
-        let count = Shape::from(x.shape.rows());
-        let (mut y, mut mean, mut rstd) =
-            (self.take_block(name, &x.shape)?, self.take_block(name, &count)?, self.take_block(name, &count)?);
-        if !y.is_empty() {
-            let affine = (f32s(name, gain)?, f32s(name, bias)?);
-            norm::norm_forward(&self.threads, f32s(name, x)?, affine, eps, (&mut y, &mut mean, &mut rstd));
-        }
-        Ok(LayerNorm {
-            y: self.f32_array(y, &x.shape),
-            mean: self.f32_array(mean, &count),
-            rstd: self.f32_array(rstd, &count),
-        })
-    }
-
-    fn dropout(&self, x: &Array, p: f64, key: u64) -> Result<Array> {
-        let _flushed = FlushGuard::here();
-        let mut y = self.take_block("dropout", &x.shape)?;
-        selection::dropout(&self.threads, f32s("dropout", x)?, p, key, &mut y);
-        Ok(self.f32_array(y, &x.shape))
-    }
-
-    fn top_k_mask(&self, x: &Array, k: usize) -> Result<Array> {
-        self.apply_rows("top_k_mask", x, |threads, x, d, y| selection::top_k_mask(threads, x, k, d, y))
-    }
-
-    fn layer_norm_backward(
-        &self,
-        x: &Array,
-        gain: &Array,
-        mean: &Array,
-        rstd: &Array,
-        grad: &Array,
-    ) -> Result<LayerNormGradient> {
-        self.norm_backward(None, norm::saved_tensors(x, gain, mean, rstd)?, x, grad)
-    }
-
-    fn layer_norm_backward_onto(
-        &self,
-        sum: Array,
-        x: &Array,
-        gain: &Array,
-        mean: &Array,
-        rstd: &Array,
-        grad: &Array,
-    ) -> Result<LayerNormGradient> {
-        self.norm_backward(Some(sum), norm::saved_tensors(x, gain, mean, rstd)?, x, grad)
-    }
-
-    fn cross_entropy(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
-        let _flushed = FlushGuard::here();
-        let name = "cross_entropy";
-        let (list, classes) = (u32s(name, targets)?, logits.shape.last());
-        gather::check_ids(name, list, classes, &logits.shape)?;
-        let (mut loss, mut lse) = (self.take_block(name, &targets.shape)?, self.take_block(name, &targets.shape)?);
-        let operands = (f32s(name, logits)?, list);
-        softmax::cross_entropy(&self.threads, operands, smoothing, classes, (&mut loss, &mut lse));
-        Ok((self.f32_array(loss, &targets.shape), self.f32_array(lse, &targets.shape)))
-    }
-
-    fn cross_entropy_backward(
-        &self,
-        logits: &Array,
-        targets: &Array,
-        lse: &Array,
-        grad: &Array,
-        smoothing: f64,
-    ) -> Result<Array> {
-        let name = "cross_entropy";
-        let (list, lse, g) = (u32s(name, targets)?, f32s(name, lse)?, f32s(name, grad)?);
-        gather::check_ids(name, list, logits.shape.last(), &logits.shape)?;
-        self.apply_rows(name, logits, |threads, x, d, dx| {
-            softmax::cross_entropy_backward(threads, (x, list, lse), g, smoothing, d, dx);
-        })
-    }
-
-    fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-        self.linear_layer(None, x, weight, bias)
-    }
-
-    fn linear_onto(&self, base: &Array, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-        self.linear_layer(Some(base), x, weight, bias)
-    }
-
-    fn linear_gelu(&self, x: &Array, weight: &Array, bias: &Array) -> Result<(Array, Array)> {
-        self.affine_gelu(x, weight, bias)
-    }
-
-    fn linear_gelu_backward(&self, grad: &Array, weight: &Array, z: &Array) -> Result<(Array, Array)> {
-        self.affine_gelu_backward(grad, weight, z)
-    }
-
-    fn feed_forward(
-        &self,
-        base: Option<&Array>,
-        x: &Array,
-        up: (&Array, &Array),
-        down: (&Array, &Array),
-        kept: Option<DType>,
-    ) -> Result<(Array, Array)> {
-        self.feed_forward_in_chunks(base, x, (up, down), kept)
-    }
-
-    fn feed_forward_backward(&self, call: FeedForward<'_>, sums: FeedForwardSums) -> Result<FeedForwardGradient> {
-        self.feed_forward_backward_in_chunks(call, sums)
-    }
-
-    fn add_scaled(&self, a: &Array, b: &Array, scale: &Array) -> Result<Array> {
-        let _flushed = FlushGuard::here();
-        let name = "add_scaled";
-        let mut y = self.take_block(name, &a.shape)?;
-        elementwise::add_scaled(&self.threads, f32s(name, a)?, f32s(name, b)?, f32s(name, scale)?, &mut y);
-        Ok(self.f32_array(y, &a.shape))
-    }
-
-    fn add_scaled_backward(&self, b: &Array, scale: &Array, grad: &Array) -> Result<(Array, Array)> {
-        let _flushed = FlushGuard::here();
-        let name = "add_scaled";
-        let (d, mut db) = (scale.numel(), self.take_block(name, &b.shape)?);
-        let mut parts = self.memory.zeroed_block(name, b.shape.rows().div_ceil(norm::BLOCK) * d)?;
-        let mut sums = vec![0.0; d];
-        let operands = (f32s(name, b)?, f32s(name, scale)?, f32s(name, grad)?);
-        elementwise::add_scaled_backward(&self.threads, operands, &mut db, &mut parts);
-        reduce::over_sequences(&parts, &mut sums);
-        Ok((self.f32_array(db, &b.shape), self.f32_array(sums, &scale.shape)))
-    }
-
     fn linear_int8(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
+        let _flushed = FlushGuard::here();
         let columns = Columns { of: x, from: 0, width: x.shape.last() };
-        self.int8_linear(&[columns], &[Int8Linear::new(q, scale)])
+        int8::int8_linear(&self.threads, &self.memory, &[columns], &[Int8Linear::new(q, scale)])
     }
 
-    fn int8_linear(&self, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Result<Array> {
+    fn int8_linear(&self, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Option<Result<Array>> {
         let _flushed = FlushGuard::here();
-        int8::int8_linear(&self.threads, &self.memory, inputs, layers)
-    }
-
-    fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
-        let _flushed = FlushGuard::here();
-        let name = "attention";
-        let (call, queries) = attention_call(q, k, options)?;
-        let (mut out, mut lse) = (self.take_block(name, &q.shape)?, self.take_block(name, &queries)?);
-        let operands = [f32s(name, q)?, f32s(name, k)?, f32s(name, v)?];
-        attention::attention_forward(&self.threads, call, operands, &mut out, &mut lse);
-        Ok((self.f32_array(out, &q.shape), self.f32_array(lse, &queries)))
-    }
-
-    fn attention_backward(
-        &self,
-        q: &Array,
-        k: &Array,
-        v: &Array,
-        out: &Array,
-        lse: &Array,
-        grad: &Array,
-        options: AttentionOptions,
-    ) -> Result<AttentionGradient> {
-        let _flushed = FlushGuard::here();
-        let name = "attention";
-        let (call, _) = attention_call(q, k, options)?;
-        let (mut dq, mut dk, mut dv) =
-            (self.take_block(name, &q.shape)?, self.take_block(name, &k.shape)?, self.take_block(name, &v.shape)?);
-        let saved = attention::SavedTensors {
-            q: f32s(name, q)?,
-            k: f32s(name, k)?,
-            v: f32s(name, v)?,
-            out: f32s(name, out)?,
-            lse: f32s(name, lse)?,
-            grad: f32s(name, grad)?,
-        };
-        attention::attention_backward(&self.threads, call, saved, [&mut dq, &mut dk, &mut dv]);
-        Ok(AttentionGradient {
-            q: self.f32_array(dq, &q.shape),
-            k: self.f32_array(dk, &k.shape),
-            v: self.f32_array(dv, &v.shape),
-        })
+        Some(int8::int8_linear(&self.threads, &self.memory, inputs, layers))
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

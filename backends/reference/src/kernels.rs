@@ -1,20 +1,26 @@
 //! The reference backend as [`Kernels`]: each kernel is a plain function in the module of its kind.
 
 use assay_tensor::{
-    AdamW, Arguments, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels,
-    LayerNorm, LayerNormGradient, Reduce, Result, Shape, Unary, find_kernel,
+    AdamW, Arguments, Array, Binary, DType, DeviceInfo, HostData, Kernels, Reduce, Result, Shape, Unary, find_kernel,
 };
 
 use crate::store::{host_data, store_values, values_of, wrap_data};
 use crate::{attention, elementwise, heads, layers, loss, movement, product, scan, token};
 
 /// From the name of a fused operation to its plain loops.
-static FUSED_KERNELS: [(&str, FusedKernel); 10] = [
+static FUSED_KERNELS: [(&str, FusedKernel); 17] = [
     ("attend_token", token::attend_token),
+    ("attention", attention::attention),
+    ("attention_backward", attention::attention_backward),
+    ("cross_entropy", loss::cross_entropy),
+    ("cross_entropy_backward", loss::cross_entropy_backward),
     ("diagonal_scan", scan::diagonal_scan),
     ("diagonal_scan_backward", scan::diagonal_scan_backward),
     ("heads", heads::split_heads),
     ("heads_backward", heads::join_heads),
+    ("layer_norm", layers::layer_norm),
+    ("layer_norm_backward", layers::layer_norm_backward),
+    ("linear", product::linear),
     ("log_softmax", |call| Ok(vec![loss::log_softmax(call.input(0)?)?])),
     ("log_softmax_backward", |call| Ok(vec![loss::log_softmax_backward(call.input(0)?, call.input(1)?)?])),
     ("route_token", token::route_token),
@@ -97,63 +103,12 @@ impl Kernels for Reference {
         movement::scatter_add_rows(x, ids, rows)
     }
 
-    fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
-        layers::layer_norm(x, gain, bias, eps)
-    }
-
-    fn layer_norm_backward(
-        &self,
-        x: &Array,
-        gain: &Array,
-        mean: &Array,
-        rstd: &Array,
-        grad: &Array,
-    ) -> Result<LayerNormGradient> {
-        layers::layer_norm_backward(x, gain, mean, rstd, grad)
-    }
-
-    fn cross_entropy(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
-        loss::cross_entropy(logits, targets, smoothing)
-    }
-
-    fn cross_entropy_backward(
-        &self,
-        logits: &Array,
-        targets: &Array,
-        lse: &Array,
-        grad: &Array,
-        smoothing: f64,
-    ) -> Result<Array> {
-        loss::cross_entropy_backward(logits, targets, lse, grad, smoothing)
-    }
-
-    fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-        product::linear(x, weight, bias)
-    }
-
     fn linear_int8(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
         product::linear_int8(x, q, scale)
     }
 
     fn fused(&self, name: &str, call: Arguments<'_>) -> Option<Result<Vec<Array>>> {
         find_kernel(&FUSED_KERNELS, name).map(|kernel| kernel(call))
-    }
-
-    fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
-        attention::attention(q, k, v, options)
-    }
-
-    fn attention_backward(
-        &self,
-        q: &Array,
-        k: &Array,
-        v: &Array,
-        out: &Array,
-        lse: &Array,
-        grad: &Array,
-        options: AttentionOptions,
-    ) -> Result<AttentionGradient> {
-        attention::attention_backward(q, k, v, out, lse, grad, options)
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

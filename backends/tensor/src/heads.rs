@@ -11,7 +11,9 @@
 use crate::array::Array;
 use crate::check;
 use crate::error::{Result, TensorError};
-use crate::fusion::{Arguments, Example, ExampleInput, ExampleSize, FusedOp, GradientRule, Setting, Upstreams};
+use crate::fusion::{
+    Arguments, Bf16Operands, Example, ExampleInput, ExampleSize, FusedOp, GradientRule, Setting, Upstreams,
+};
 use crate::kernels::Kernels;
 use crate::math::Math;
 use crate::shape::Shape;
@@ -21,13 +23,19 @@ use crate::tensor::Tensor;
 pub static HEADS: FusedOp = FusedOp {
     name: "heads",
     compose: split_heads,
-    gradient: Some(GradientRule { inputs: &[1, 2], values: &[], rule: heads_gradient }),
+    gradient: Some(GradientRule { inputs: &[1, 2], values: &[], outputs: 3, rule: heads_gradient }),
+    bf16: Bf16Operands::Converted,
     examples,
 };
 
 /// See the module.
-pub static HEADS_BACKWARD: FusedOp =
-    FusedOp { name: "heads_backward", compose: join_heads, gradient: None, examples: examples_backward };
+pub static HEADS_BACKWARD: FusedOp = FusedOp {
+    name: "heads_backward",
+    compose: join_heads,
+    gradient: None,
+    bf16: Bf16Operands::Converted,
+    examples: examples_backward,
+};
 
 /// Rotary embedding (Su et al., 2021) of heads of P channels, an even number: of the vector x at place t, the channels i
 /// and i + P / 2 become (x_i c - x_{i+P/2} s, x_{i+P/2} c + x_i s), where c and s are in row `first` + t and column i of
@@ -94,15 +102,14 @@ impl Tensor {
         check::float_types(name, &[self])?;
         let [_, length, _] = check::expected_rank(name, "vectors", self, "[B, T, 3 H P]")?;
         let width = head_width(name, self, heads)?;
-        let parts = match rotary {
-            None => Tensor::fused(&HEADS, &[self], &[("heads", heads as f64)])?,
+        match rotary {
+            None => Tensor::fused_values(&HEADS, &[self], &[("heads", heads as f64)]),
             Some(rotary) => {
                 rotary.check_tables(name, self, length, width)?;
                 let settings = [("heads", heads as f64), ("first", rotary.first as f64)];
-                Tensor::fused(&HEADS, &[self, rotary.cos, rotary.sin], &settings)?
+                Tensor::fused_values(&HEADS, &[self, rotary.cos, rotary.sin], &settings)
             }
-        };
-        <[Tensor; 3]>::try_from(parts).map_err(|_| TensorError::new(name, "the kernel did not give three parts"))
+        }
     }
 }
 
@@ -164,7 +171,7 @@ fn heads_gradient(k: &dyn Kernels, call: Upstreams<'_>) -> Result<Vec<Option<Arr
     else {
         return Ok(found);
     };
-    let heads = Arguments { inputs: &[], settings: call.settings }.required("heads")? as usize;
+    let heads = Arguments::new(&[], call.settings).required("heads")? as usize;
     let (b, t, width) = (shape.dims()[0], shape.dims()[1], shape.last() / (3 * heads));
     let part = |i: usize| match call.gradients.get(i).and_then(Option::as_ref) {
         Some(gradient) => Ok(gradient.clone()),
@@ -172,7 +179,7 @@ fn heads_gradient(k: &dyn Kernels, call: Upstreams<'_>) -> Result<Vec<Option<Arr
     };
     let parts = [part(0)?, part(1)?, part(2)?];
     let inputs: Vec<&Array> = parts.iter().chain(call.inputs).collect();
-    found[0] = HEADS_BACKWARD.run(k, Arguments { inputs: &inputs, settings: call.settings })?.pop();
+    found[0] = HEADS_BACKWARD.run(k, Arguments::new(&inputs, call.settings))?.pop();
     Ok(found)
 }
 

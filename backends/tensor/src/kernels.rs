@@ -4,15 +4,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::args::{AdamW, AttentionOptions, Binary, Reduce, Unary, Update};
+use crate::args::{AdamW, Binary, Reduce, Unary, Update};
 use crate::array::Array;
 use crate::composed;
 use crate::dtype::{DType, HostData};
 use crate::error::Result;
 use crate::fusion::Arguments;
 use crate::gradient;
-use crate::int8::{self, Columns, Int8Linear};
-use crate::math::Math;
+use crate::int8::{Columns, Int8Linear};
 use crate::replay::ReplayBackend;
 use crate::shape::Shape;
 
@@ -44,9 +43,9 @@ pub struct Capabilities {
     /// and writing its sum.
     pub few_rows: usize,
     /// Whether products of bf16 are worth a gradient rounded to it: on the way back through linear layers of bf16, `matmul`,
-    /// `matmul_onto` and `linear_gelu_backward` are then given gradients in bf16 beside other operands of a product, all with
-    /// two axes, in bf16. Products are added in f32, which their results are. The way back through `layer_norm_bf16` is given
-    /// its input as it was kept, and `reduce` a gradient in bf16 to be summed over rows.
+    /// `matmul_onto` and the operation `linear_gelu_backward` are then given gradients in bf16 beside other operands of a product, all
+    /// with two axes, in bf16. Products are added in f32, which their results are. The operation `layer_norm_backward` is given its
+    /// input as it was kept, and `reduce` a gradient in bf16 to be summed over rows. See also [`crate::Bf16Operands::Multiplied`].
     pub multiplies_bf16: bool,
 }
 
@@ -54,89 +53,6 @@ impl Default for Capabilities {
     fn default() -> Self {
         Capabilities { tokens_a_thread: None, tokens_at_once: 512, few_rows: 0, multiplies_bf16: false }
     }
-}
-
-/// The value of layer normalisation and what its gradient needs.
-#[derive(Debug, Clone)]
-pub struct LayerNorm {
-    /// The normalised, scaled and shifted input, in its shape [.., D].
-    pub y: Array,
-    /// The mean of each row, [rows].
-    pub mean: Array,
-    /// 1 / sqrt(variance + eps) of each row, [rows].
-    pub rstd: Array,
-}
-
-/// The gradients of [`LayerNorm`]'s inputs.
-#[derive(Debug, Clone)]
-pub struct LayerNormGradient {
-    /// In the shape of the input.
-    pub x: Array,
-    /// \[D\]
-    pub gain: Array,
-    /// \[D\]
-    pub bias: Array,
-}
-
-/// The cross entropy of rows of logits, and what belongs to it: each \[N\].
-#[derive(Debug, Clone)]
-pub struct CrossEntropy {
-    /// In nats.
-    pub losses: Array,
-    /// The log-sum-exp of each row.
-    pub lse: Array,
-    /// 1 where no logit is larger than the target's.
-    pub hits: Array,
-}
-
-/// The gradients of attention's inputs, each in the shape of its input.
-#[derive(Debug, Clone)]
-pub struct AttentionGradient {
-    /// With respect to the queries.
-    pub q: Array,
-    /// With respect to the keys.
-    pub k: Array,
-    /// With respect to the values.
-    pub v: Array,
-}
-
-/// The operands of the gradient of [`crate::Tensor::feed_forward`].
-#[derive(Debug, Clone, Copy)]
-pub struct FeedForward<'a> {
-    /// The input [.., K].
-    pub x: &'a Array,
-    /// The first weight, U [H, K], as it was saved: it may be bf16, and so may the second.
-    pub up: &'a Array,
-    /// What GELU was applied to [.., H], as it was kept. In bf16, what D multiplied was rounded so too.
-    pub argument: &'a Array,
-    /// The second weight, D [N, H].
-    pub down: &'a Array,
-    /// The gradient of the result [.., N].
-    pub grad: &'a Array,
-}
-
-/// What gradients of the feed-forward layer's inputs are added to, where there is something: the memory may be used again.
-#[derive(Debug, Default)]
-pub struct FeedForwardSums {
-    /// For that of x.
-    pub x: Option<Array>,
-    /// For that of U.
-    pub up: Option<Array>,
-    /// For that of D.
-    pub down: Option<Array>,
-}
-
-/// The gradients of the feed-forward layer's inputs. That of the second bias is the sum of the rows of what comes from above.
-#[derive(Debug, Clone)]
-pub struct FeedForwardGradient {
-    /// With respect to x.
-    pub x: Array,
-    /// With respect to U.
-    pub up: Array,
-    /// With respect to the first bias.
-    pub up_bias: Array,
-    /// With respect to D.
-    pub down: Array,
 }
 
 /// What a backend provides: primitives grouped by kind, and fused operations that default to their composed form.
@@ -150,9 +66,9 @@ pub struct FeedForwardGradient {
 /// - Arrays are contiguous and row-major, and come from this backend. Shapes and types have been checked by the
 ///   caller ([`crate::Tensor`]'s methods, or the composed forms); the contents of arrays have not.
 /// - Floating-point arguments of one call have one type, and accumulation is in f32 at least.
-/// - That type is never bf16, which is storage: only what moves elements, `upload`, `download`, `full`, `cast`, `linear`,
-///   `linear_onto`, `linear_gelu`, `feed_forward` and the way back through the last are given it; and, if
-///   [`Capabilities::multiplies_bf16`], what that names. A backend without it refuses `upload`, `full` and `cast`, and is then never given any.
+/// - That type is never bf16, which is storage: only what moves elements, `upload`, `download`, `full`, `cast` and the fused operations
+///   that say so ([`crate::FusedOp::bf16`]) are given it; and, if [`Capabilities::multiplies_bf16`], what that names. A backend without
+///   bf16 refuses `upload`, `full` and `cast`, and is then never given any.
 pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     /// What this device is.
     fn info(&self) -> DeviceInfo;
@@ -235,7 +151,7 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    // Fused operations that are methods. Each default is the composed form, which is also the definition.
+    // Primitives that follow from others. Each default is what the primitive means.
 
     /// `x` repeated to a shape that it broadcasts to.
     fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
@@ -263,130 +179,6 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     fn unary_backward(&self, op: Unary, saved: &Array, grad: &Array) -> Result<Array> {
         gradient::unary_gradient(self, op, saved, grad)
     }
-    /// Each element kept with probability 1 - p, by [`crate::dropout_keeps`] of the key and its index, and divided by
-    /// that; the others zero. 0 < p < 1.
-    fn dropout(&self, x: &Array, p: f64, key: u64) -> Result<Array> {
-        composed::dropout(self, x, p, key)
-    }
-    /// [`Kernels::dropout`] with the key [`crate::mix`](seed ^ place). The seed (u32, \[2\], its low word first) is in the
-    /// device's memory, where it may change while all else stays the same.
-    fn dropout_at(&self, x: &Array, p: f64, seed: &Array, place: u64) -> Result<Array> {
-        composed::dropout_at(self, x, p, seed, place)
-    }
-    /// 1 at the k largest elements of each row, 0 elsewhere; ties to the lower index, NaN least.
-    fn top_k_mask(&self, x: &Array, k: usize) -> Result<Array> {
-        composed::top_k_mask(self, x, k)
-    }
-    /// (x - mean) / sqrt(variance + eps) gain + bias over the last axis; gain and bias \[D\].
-    fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
-        composed::layer_norm(self, x, gain, bias, eps)
-    }
-    /// [`Kernels::layer_norm`] of x rounded to bf16, which is given first, with a value that is rounded to bf16 too. x may be
-    /// bf16 already.
-    fn layer_norm_bf16(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<(Array, LayerNorm)> {
-        composed::layer_norm_bf16(self, x, gain, bias, eps)
-    }
-    /// The gradient of [`Kernels::layer_norm`], with the mean and rstd that it gave.
-    fn layer_norm_backward(
-        &self,
-        x: &Array,
-        gain: &Array,
-        mean: &Array,
-        rstd: &Array,
-        grad: &Array,
-    ) -> Result<LayerNormGradient> {
-        composed::layer_norm_backward(self, x, gain, mean, rstd, grad)
-    }
-    /// [`Kernels::layer_norm_backward`], with the gradient of x added to `sum`, whose memory may be used again.
-    fn layer_norm_backward_onto(
-        &self,
-        sum: Array,
-        x: &Array,
-        gain: &Array,
-        mean: &Array,
-        rstd: &Array,
-        grad: &Array,
-    ) -> Result<LayerNormGradient> {
-        let gradient = self.layer_norm_backward(x, gain, mean, rstd, grad)?;
-        Ok(LayerNormGradient { x: self.accumulate(sum, &gradient.x)?, ..gradient })
-    }
-    /// The cross entropy of each row of `logits` [N, V] with `targets` (u32, \[N\]), in nats, and the log-sum-exp of
-    /// each row. With smoothing s the target distribution is 1 - s on the target plus s / V on every class.
-    /// Errors on a target beyond V.
-    fn cross_entropy(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
-        composed::cross_entropy(self, logits, targets, smoothing)
-    }
-    /// The gradient of the logits, given that of each row's loss and the log-sum-exp.
-    fn cross_entropy_backward(
-        &self,
-        logits: &Array,
-        targets: &Array,
-        lse: &Array,
-        grad: &Array,
-        smoothing: f64,
-    ) -> Result<Array> {
-        composed::cross_entropy_backward(self, logits, targets, lse, grad, smoothing)
-    }
-    /// [`Kernels::cross_entropy_backward`], rounded to bf16.
-    fn cross_entropy_backward_bf16(
-        &self,
-        logits: &Array,
-        targets: &Array,
-        lse: &Array,
-        grad: &Array,
-        smoothing: f64,
-    ) -> Result<Array> {
-        self.cast(&self.cross_entropy_backward(logits, targets, lse, grad, smoothing)?, DType::Bf16)
-    }
-    /// [`Kernels::cross_entropy`], and 1 for each row in which no logit is larger than the target's, else 0: \[N\], of the
-    /// logits' type. A row with NaN may have either.
-    fn cross_entropy_hits(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<CrossEntropy> {
-        composed::cross_entropy_hits(self, logits, targets, smoothing)
-    }
-    /// x W^T + bias: x [.., K], weight [N, K], bias \[N\] -> [.., N]. Each of x and the weight may be bf16 instead of f32:
-    /// then the result is that for their values in f32.
-    fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-        composed::linear(self, x, weight, bias)
-    }
-    /// base + x W^T + bias, as [`Kernels::linear`]; the base has the shape of the result, and is never bf16.
-    fn linear_onto(&self, base: &Array, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-        self.accumulate(self.linear(x, weight, bias)?, base)
-    }
-    /// z = x W^T + bias, as [`Kernels::linear`], and GELU of z.
-    fn linear_gelu(&self, x: &Array, weight: &Array, bias: &Array) -> Result<(Array, Array)> {
-        composed::linear_gelu(self, x, weight, bias)
-    }
-    /// The way back through [`Kernels::linear_gelu`] from y = GELU(z) to z, where y was multiplied by a weight [N, K]:
-    /// the gradient of `z` [.., K] from that of the product, `grad` [.., N]; and y, made again.
-    fn linear_gelu_backward(&self, grad: &Array, weight: &Array, z: &Array) -> Result<(Array, Array)> {
-        composed::linear_gelu_backward(self, grad, weight, z)
-    }
-    /// z = x U^T + u, and base + GELU(z) D^T + d: `up` is U and u, `down` is D and d, and the base, if there is one, has the shape
-    /// of the result. As [`Kernels::linear_onto`] after [`Kernels::linear_gelu`]; z, and what D multiplies, are rounded to
-    /// `kept`, if that is a type, and z is given in it.
-    fn feed_forward(
-        &self,
-        base: Option<&Array>,
-        x: &Array,
-        up: (&Array, &Array),
-        down: (&Array, &Array),
-        kept: Option<DType>,
-    ) -> Result<(Array, Array)> {
-        composed::feed_forward(self, base, x, up, down, kept)
-    }
-    /// The gradients of x, U, u and D, the sums added to theirs.
-    fn feed_forward_backward(&self, call: FeedForward<'_>, sums: FeedForwardSums) -> Result<FeedForwardGradient> {
-        composed::feed_forward_backward(self, call, sums)
-    }
-    /// a + b scale: a and b [.., D], scale \[D\]. Where [`Capabilities::multiplies_bf16`], each of a and b may be bf16 instead of
-    /// f32, here and on the way back; results are f32.
-    fn add_scaled(&self, a: &Array, b: &Array, scale: &Array) -> Result<Array> {
-        composed::add_scaled(self, a, b, scale)
-    }
-    /// The gradients of b and of the scale in [`Kernels::add_scaled`]; that of a is `grad`.
-    fn add_scaled_backward(&self, b: &Array, scale: &Array, grad: &Array) -> Result<(Array, Array)> {
-        composed::add_scaled_backward(self, b, scale, grad)
-    }
     /// x W^T with int8 weights: x [.., K] (f32), q [N, K] (i8), scale \[N\] (f32), W = q scale. Each row of x is
     /// quantized symmetrically, in f32: s = max|x| / 127, xq = round(x (127 / max|x|)) with ties to even, and
     /// y = (sum xq q) s scale, the sum over integers and exact. A row whose largest magnitude is not above
@@ -396,48 +188,10 @@ pub trait Kernels: fmt::Debug + Send + Sync + 'static {
     }
     /// Layers one after the other, each with what stands around its product, see [`Int8Linear`]; the first of some columns,
     /// joined, and each other of what comes before it. There is at least one input and one layer; all inputs have the same
-    /// rows, and their columns are as many as the first weights have.
-    fn int8_linear(&self, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Result<Array> {
-        int8::int8_linear_composed(self, inputs, layers)
-    }
-    /// Attention, and the log-sum-exp of the scaled scores of each query, [B, H, Tq].
-    fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
-        composed::attention(self, q, k, v, options)
-    }
-    /// The gradient of [`Kernels::attention`], with the value and log-sum-exp that it gave.
-    #[allow(clippy::too_many_arguments)]
-    fn attention_backward(
-        &self,
-        q: &Array,
-        k: &Array,
-        v: &Array,
-        out: &Array,
-        lse: &Array,
-        grad: &Array,
-        options: AttentionOptions,
-    ) -> Result<AttentionGradient> {
-        composed::attention_backward(self, q, k, v, out, lse, grad, options)
-    }
-    /// [`Kernels::attention`] of bf16 operands, whose value and log-sum-exp are f32. A backend that multiplies bf16 rounds the
-    /// softmax's weights too; by default it is the attention of the same values in f32.
-    fn attention_bf16(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
-        let m = Math(self);
-        self.attention(&m.to_wide_type(q)?, &m.to_wide_type(k)?, &m.to_wide_type(v)?, options)
-    }
-    /// The gradient of [`Kernels::attention_bf16`], in f32. `out`, `lse` and `grad` are f32.
-    #[allow(clippy::too_many_arguments)]
-    fn attention_bf16_backward(
-        &self,
-        q: &Array,
-        k: &Array,
-        v: &Array,
-        out: &Array,
-        lse: &Array,
-        grad: &Array,
-        options: AttentionOptions,
-    ) -> Result<AttentionGradient> {
-        let m = Math(self);
-        self.attention_backward(&m.to_wide_type(q)?, &m.to_wide_type(k)?, &m.to_wide_type(v)?, out, lse, grad, options)
+    /// rows, and their columns are as many as the first weights have. None if the backend has no kernel for it, so that the parts run.
+    fn int8_linear(&self, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Option<Result<Array>> {
+        let _ = (inputs, layers);
+        None
     }
     /// One update of a parameter and its moments, see [`AdamW`]. What other handles see does not change.
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

@@ -23,7 +23,9 @@
 use crate::array::Array;
 use crate::check;
 use crate::error::{Result, TensorError};
-use crate::fusion::{Arguments, Example, ExampleInput, ExampleSize, FusedOp, GradientRule, Setting, Upstreams};
+use crate::fusion::{
+    Arguments, Bf16Operands, Example, ExampleInput, ExampleSize, FusedOp, GradientRule, Setting, Upstreams,
+};
 use crate::kernels::Kernels;
 use crate::math::Math;
 use crate::shape::Shape;
@@ -33,13 +35,19 @@ use crate::tensor::Tensor;
 pub static DIAGONAL_SCAN: FusedOp = FusedOp {
     name: "diagonal_scan",
     compose: scan_steps,
-    gradient: Some(GradientRule { inputs: &[0, 1, 2, 3, 4, 5], values: &[0, 1], rule: scan_gradient }),
+    gradient: Some(GradientRule { inputs: &[0, 1, 2, 3, 4, 5], values: &[0, 1], outputs: 2, rule: scan_gradient }),
+    bf16: Bf16Operands::Converted,
     examples,
 };
 
 /// See the module.
-pub static DIAGONAL_SCAN_BACKWARD: FusedOp =
-    FusedOp { name: "diagonal_scan_backward", compose: scan_back, gradient: None, examples: examples_backward };
+pub static DIAGONAL_SCAN_BACKWARD: FusedOp = FusedOp {
+    name: "diagonal_scan_backward",
+    compose: scan_back,
+    gradient: None,
+    bf16: Bf16Operands::Converted,
+    examples: examples_backward,
+};
 
 /// The arguments of [`diagonal_scan`].
 pub type ScanArgs<'a> = Scan<'a, Tensor>;
@@ -107,9 +115,7 @@ impl<'a> Scan<'a, Array> {
     /// Those of the kernel.
     pub fn run(&self, k: &dyn Kernels) -> Result<(Array, Array)> {
         let (inputs, settings) = self.as_call();
-        let states = DIAGONAL_SCAN.run(k, Arguments { inputs: &inputs, settings: &settings })?;
-        let few = |_| TensorError::new(DIAGONAL_SCAN.name, "the kernel did not give two values");
-        <[Array; 2]>::try_from(states).map(Into::into).map_err(few)
+        DIAGONAL_SCAN.values(k, Arguments::new(&inputs, &settings)).map(<[Array; 2]>::into)
     }
 }
 
@@ -158,10 +164,8 @@ impl<'a> ScanBackward<'a> {
         inputs.extend(self.grad.0.into_iter().chain(self.grad.1));
         settings.extend(self.grad.0.map(|_| ("gradient_re", 1.0)));
         settings.extend(self.grad.1.map(|_| ("gradient_im", 1.0)));
-        let values = DIAGONAL_SCAN_BACKWARD.run(k, Arguments { inputs: &inputs, settings: &settings })?;
-        let few = |_| TensorError::new(DIAGONAL_SCAN_BACKWARD.name, "the kernel did not give six values");
         let [decay_re, decay_im, carry_re, carry_im, input_re, input_im] =
-            <[Array; 6]>::try_from(values).map_err(few)?;
+            DIAGONAL_SCAN_BACKWARD.values(k, Arguments::new(&inputs, &settings))?;
         Ok(ScanGradient { decay: (decay_re, decay_im), input: (input_re, input_im), carry: (carry_re, carry_im) })
     }
 }
@@ -207,10 +211,7 @@ pub fn diagonal_scan(args: ScanArgs<'_>) -> Result<(Tensor, Tensor)> {
         return Err(TensorError::new(name, "a segment of 0 steps").hint("segments have one step at least"));
     }
     let settings = segment.map(|steps| ("segment", steps as f64));
-    let states = Tensor::fused(&DIAGONAL_SCAN, &inputs, settings.as_slice())?;
-    <[Tensor; 2]>::try_from(states)
-        .map(Into::into)
-        .map_err(|_| TensorError::new(name, "the kernel did not give two values"))
+    Tensor::fused_values(&DIAGONAL_SCAN, &inputs, settings.as_slice()).map(<[Tensor; 2]>::into)
 }
 
 /// The rule.
@@ -220,7 +221,7 @@ fn scan_gradient(k: &dyn Kernels, call: Upstreams<'_>) -> Result<Vec<Option<Arra
         return Err(TensorError::new(DIAGONAL_SCAN.name, "the states were not kept"));
     };
     let upstream = |part: usize| call.gradients.get(part).and_then(Option::as_ref);
-    let scan = Scan::of_call(Arguments { inputs: &inputs, settings: call.settings })?;
+    let scan = Scan::of_call(Arguments::new(&inputs, call.settings))?;
     let gradient = ScanBackward { scan, states: (re, im), grad: (upstream(0), upstream(1)) }.run(k)?;
     Ok(gradient.into_values().into_iter().take(inputs.len()).map(Some).collect())
 }

@@ -10,8 +10,9 @@
 
 use crate::args::{Binary, Reduce, Unary};
 use crate::array::Array;
+use crate::check;
 use crate::error::{Result, TensorError};
-use crate::fusion::{Arguments, Example, ExampleInput, ExampleSize, FusedOp, GradientRule, Upstreams};
+use crate::fusion::{Arguments, Bf16Operands, Example, ExampleInput, ExampleSize, FusedOp, GradientRule, Upstreams};
 use crate::kernels::Kernels;
 use crate::math::Math;
 use crate::tensor::Tensor;
@@ -27,8 +28,10 @@ pub static SOFTMAX: FusedOp = FusedOp {
     gradient: Some(GradientRule {
         inputs: &[],
         values: &[0],
+        outputs: 1,
         rule: |k, call| gradient_from_value(k, &SOFTMAX_BACKWARD, call),
     }),
+    bf16: Bf16Operands::Converted,
     // Of large numbers too, whose exponentials overflow. Their logarithmic form is not tested on them: f32 holds it to 1e-3 only.
     examples: |size| {
         let large = example(ExampleInput::between(9000.0, 9001.0, [2, 20]));
@@ -45,6 +48,7 @@ pub static SOFTMAX_BACKWARD: FusedOp = FusedOp {
         Ok(vec![m.mul(y, &m.sub(grad, &inner)?)?])
     },
     gradient: None,
+    bf16: Bf16Operands::Converted,
     examples: examples_backward,
 };
 
@@ -58,8 +62,10 @@ pub static LOG_SOFTMAX: FusedOp = FusedOp {
     gradient: Some(GradientRule {
         inputs: &[],
         values: &[0],
+        outputs: 1,
         rule: |k, call| gradient_from_value(k, &LOG_SOFTMAX_BACKWARD, call),
     }),
+    bf16: Bf16Operands::Converted,
     examples,
 };
 
@@ -71,6 +77,7 @@ pub static LOG_SOFTMAX_BACKWARD: FusedOp = FusedOp {
         Ok(vec![m.sub(grad, &m.mul(&k.unary(Unary::Exp, y)?, &m.reduce_last(Reduce::Sum, grad)?)?)?])
     },
     gradient: None,
+    bf16: Bf16Operands::Converted,
     examples: examples_backward,
 };
 
@@ -91,10 +98,19 @@ impl Tensor {
         self.normalise_rows(&LOG_SOFTMAX)
     }
 
+    /// Floats with something in each row.
+    pub(crate) fn check_rows(&self, operation: &'static str) -> Result<()> {
+        check::float_types(operation, &[self])?;
+        if self.rank() == 0 || self.shape().last() == 0 {
+            return Err(TensorError::new(operation, "needs a last axis that is not empty").shapes([self.shape()]));
+        }
+        Ok(())
+    }
+
     fn normalise_rows(&self, op: &'static FusedOp) -> Result<Tensor> {
         self.check_rows(op.name)?;
-        let y = Tensor::fused(op, &[self], &[])?.pop();
-        y.ok_or_else(|| TensorError::new(op.name, "the kernel did not give a value"))
+        let [y] = Tensor::fused_values(op, &[self], &[])?;
+        Ok(y)
     }
 }
 
@@ -109,7 +125,7 @@ pub(crate) fn log_sum_exp<K: Kernels + ?Sized>(k: &K, x: &Array) -> Result<Array
 /// Both rules: the gradient of x from the value and its gradient.
 fn gradient_from_value(k: &dyn Kernels, backward: &FusedOp, call: Upstreams<'_>) -> Result<Vec<Option<Array>>> {
     let ([y], [Some(g)]) = (call.values, call.gradients) else { return Ok(vec![None]) };
-    Ok(vec![backward.run(k, Arguments { inputs: &[y, g], settings: &[] })?.pop()])
+    Ok(vec![backward.run(k, Arguments::new(&[y, g], &[]))?.pop()])
 }
 
 fn example_shapes(size: ExampleSize) -> Vec<Vec<usize>> {

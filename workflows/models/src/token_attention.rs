@@ -11,12 +11,13 @@
 //! computed for one token that starting an operation takes longer.
 
 use assay_tensor::{
-    Arguments, Array, AttentionKind, AttentionOptions, Example, ExampleInput, ExampleSize, FusedOp, HEADS, Kernels,
-    Result, Rotary, Setting, Shape, Tensor, TensorError, check, head_width,
+    Arguments, Array, Attention, AttentionKind, AttentionOptions, Bf16Operands, Example, ExampleInput, ExampleSize,
+    FusedOp, HEADS, Kernels, Result, Rotary, Setting, Shape, Tensor, TensorError, check, head_width,
 };
 
 /// See the module.
-pub static ATTEND_TOKEN: FusedOp = FusedOp { name: "attend_token", compose, gradient: None, examples };
+pub static ATTEND_TOKEN: FusedOp =
+    FusedOp { name: "attend_token", compose, gradient: None, bf16: Bf16Operands::Converted, examples };
 
 /// Attention of one token to itself and to those before it.
 #[derive(Debug)]
@@ -68,8 +69,7 @@ pub(crate) fn attend_token(token: TokenAttention<'_>) -> Result<[Tensor; 3]> {
     if joined > past.len() {
         return Err(TensorError::new(name, format!("{joined} of {} segments cannot be joined", past.len())));
     }
-    <[Tensor; 3]>::try_from(Tensor::fused(&ATTEND_TOKEN, &inputs, &settings)?)
-        .map_err(|_| TensorError::new(name, "the kernel did not give three values"))
+    Tensor::fused_values(&ATTEND_TOKEN, &inputs, &settings)
 }
 
 /// The definition.
@@ -77,17 +77,14 @@ fn compose(k: &dyn Kernels, call: Arguments<'_>) -> Result<Vec<Array>> {
     let (qkv, rotary) = (call.input(0)?, Rotary::of_call(call, 1)?);
     let (vectors, past) = call.inputs.split_at(if rotary.is_some() { 3 } else { 1 });
     let ((past, _), joined) = (past.as_chunks::<2>(), call.count("joined").unwrap_or(0));
-    let parts = HEADS.run(k, Arguments { inputs: vectors, ..call })?;
-    let [q, key, value] = parts.as_slice() else {
-        return Err(TensorError::new(ATTEND_TOKEN.name, "heads did not give three parts"));
-    };
+    let [q, key, value] = &HEADS.values(k, Arguments { inputs: vectors, ..call })?;
     let all = |from: usize| {
         let (keys, values) = past[from..].iter().map(|[keys, values]| (*keys, *values)).unzip();
         Ok::<_, TensorError>((append_last(k, keys, key)?, append_last(k, values, value)?))
     };
     let (keys, values) = all(0)?;
     let options = AttentionOptions { causal: false, scale: call.required("scale")?, kind: AttentionKind::Flash };
-    let (seen, _) = k.attention(q, &keys, &values, options)?;
+    let (seen, _) = Attention { q, k: &keys, v: &values, options }.run(k)?;
     let (keys, values) = if joined == past.len() { (keys, values) } else { all(past.len() - joined)? };
     Ok(vec![seen.viewed([qkv.dims()[0], 1, qkv.shape.last() / 3]), keys, values])
 }

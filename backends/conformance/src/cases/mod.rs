@@ -6,7 +6,7 @@ pub(crate) mod operations;
 mod primitives;
 pub(crate) mod random;
 
-use assay_tensor::{DType, Device, ExampleSize, FUSED_OPS, Result, Shape, Tensor};
+use assay_tensor::{DType, Device, ExampleSize, FUSED_OPS, HostData, Result, Shape, Tensor};
 
 use crate::operands::{Numbers, to_tensor};
 
@@ -36,6 +36,8 @@ struct Operand {
     high: f64,
     /// Whether no gradient is wanted of it.
     constant: bool,
+    /// Whether it consists of ids (u32) below `high`.
+    ids: bool,
 }
 
 /// An operand between -2 and 2.
@@ -45,7 +47,7 @@ fn floats(shape: impl Into<Shape>) -> Operand {
 
 /// An operand between `low` and `high`.
 fn between(low: f64, high: f64, shape: impl Into<Shape>) -> Operand {
-    Operand { shape: shape.into(), low, high, constant: false }
+    Operand { shape: shape.into(), low, high, constant: false, ids: false }
 }
 
 impl Case {
@@ -87,14 +89,27 @@ impl Case {
 
     /// The operands' elements: the same in every run.
     pub(crate) fn operand_values(&self) -> Vec<Vec<f64>> {
-        let of = |(i, o): (usize, &Operand)| Numbers::new(i as u64 + 1).numbers_between(o.low, o.high, o.shape.numel());
+        let of = |(i, o): (usize, &Operand)| {
+            let (mut numbers, count) = (Numbers::new(i as u64 + 1), o.shape.numel());
+            match o.ids {
+                true => numbers.random_ids(o.high as u32, count).into_iter().map(f64::from).collect(),
+                false => numbers.numbers_between(o.low, o.high, count),
+            }
+        };
         self.operands.iter().enumerate().map(of).collect()
+    }
+
+    /// [`Case::operand_values`] with the floats rounded to bf16.
+    pub(crate) fn rounded_values(&self) -> Vec<Vec<f64>> {
+        let round = |values: Vec<f64>| HostData::from_f64(&values, DType::Bf16).to_f64();
+        let of = |(values, operand): (Vec<f64>, &Operand)| if operand.ids { values } else { round(values) };
+        self.operand_values().into_iter().zip(&self.operands).map(of).collect()
     }
 
     /// The operands on a device, as leaves where gradients are wanted.
     pub(crate) fn to_device(&self, device: &Device, float: DType, values: &[Vec<f64>]) -> Result<Vec<Tensor>> {
         let make = |(operand, values): (&Operand, &Vec<f64>)| {
-            let x = to_tensor(device, float, values, &operand.shape)?;
+            let x = to_tensor(device, if operand.ids { DType::U32 } else { float }, values, &operand.shape)?;
             Ok(if self.differentiable && !operand.constant { x.variable() } else { x })
         };
         self.operands.iter().zip(values).map(make).collect()
@@ -111,10 +126,10 @@ impl Case {
         (self.apply)(operands)
     }
 
-    /// A scalar that depends on every element of the values in its own way: their sum with fixed weights.
+    /// A scalar that depends on every element of the values that have a gradient in its own way: their sum with fixed weights.
     pub(crate) fn weighted_sum(&self, outputs: &[Tensor]) -> Result<Option<Tensor>> {
         let mut total: Option<Tensor> = None;
-        for (i, y) in outputs.iter().enumerate() {
+        for (i, y) in outputs.iter().enumerate().filter(|(_, y)| y.is_tracked()) {
             let weights = Numbers::new(1000 + i as u64).numbers_between(-1.0, 1.0, y.numel());
             let part = y.mul(&to_tensor(y.device(), y.dtype().wide(), &weights, y.shape())?)?.sum_all()?;
             total = Some(match total {

@@ -12,6 +12,7 @@ pub(crate) fn case_of(op: &'static FusedOp, example: Example) -> Case {
         low: input.low,
         high: input.high,
         constant: input.constant,
+        ids: input.ids,
     };
     let named: Vec<String> = settings.iter().map(|(name, value)| format!("{name} {value}")).collect();
     let name = [vec![op.name.to_owned()], named].concat().join(", ");

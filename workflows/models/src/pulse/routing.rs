@@ -16,12 +16,13 @@
 //! It is for inference, where so little is computed for one token that starting an operation takes longer.
 
 use assay_tensor::{
-    Arguments, Array, Binary, Example, ExampleInput, ExampleSize, FusedOp, HIDDEN, Kernels, Reduce, Result, SOFTMAX,
-    Shape, Tensor, TensorError, Unary, check,
+    Arguments, Array, Bf16Operands, Binary, Example, ExampleInput, ExampleSize, FusedOp, HIDDEN, Kernels, Reduce,
+    Result, SOFTMAX, Shape, TOP_K_MASK, Tensor, TensorError, Unary, check,
 };
 
 /// See the module.
-pub static ROUTE_TOKEN: FusedOp = FusedOp { name: "route_token", compose, gradient: None, examples };
+pub static ROUTE_TOKEN: FusedOp =
+    FusedOp { name: "route_token", compose, gradient: None, bf16: Bf16Operands::Converted, examples };
 
 /// What came of routing one token.
 #[derive(Debug, Clone)]
@@ -65,11 +66,8 @@ pub(super) fn route_token(
         return Err(TensorError::new(name, problem).shapes([sides.shape()]));
     }
     let setting = top_k.map(|k| ("top_k", k as f64));
-    let values = Tensor::fused(&ROUTE_TOKEN, &inputs, setting.as_slice())?;
-    match <[Tensor; 4]>::try_from(values) {
-        Ok([weights, read, sum, mass]) => Ok(RoutedToken { weights, read, sum, mass }),
-        Err(_) => Err(TensorError::new(name, "the kernel did not give four values")),
-    }
+    let [weights, read, sum, mass] = Tensor::fused_values(&ROUTE_TOKEN, &inputs, setting.as_slice())?;
+    Ok(RoutedToken { weights, read, sum, mass })
 }
 
 /// The definition.
@@ -81,12 +79,12 @@ fn compose(k: &dyn Kernels, call: Arguments<'_>) -> Result<Vec<Array>> {
     let scale = |x: &Array, by: f64| k.unary(Unary::Scale(by), x);
     let add = |a: &Array, b: &Array| k.binary(Binary::Add, a, b);
     let mut scores = scale(&k.matmul(&query, &keys, false, true)?, 1.0 / (width as f64).sqrt())?;
-    if let Some(kept) = call.count("top_k") {
-        let hidden = scale(&k.unary(Unary::Offset(-1.0), &k.top_k_mask(&scores, kept)?)?, HIDDEN)?;
+    if let Some(kept) = call.setting("top_k") {
+        let [mask] = TOP_K_MASK.values(k, Arguments::new(&[&scores], &[("k", kept)]))?;
+        let hidden = scale(&k.unary(Unary::Offset(-1.0), &mask)?, HIDDEN)?;
         scores = add(&scores, &hidden)?;
     }
-    let softmax = SOFTMAX.run(k, Arguments { inputs: &[&scores], settings: &[] })?.pop();
-    let weights = softmax.ok_or_else(|| TensorError::new(ROUTE_TOKEN.name, "softmax did not give a value"))?;
+    let [weights] = SOFTMAX.values(k, Arguments::new(&[&scores], &[]))?;
     let read = k.matmul(&weights, &reads, false, false)?;
     let mut sum = k.matmul(&weights, &value, true, false)?;
     let mut mass = k.reduce(Reduce::Sum, &weights, &[1])?.viewed([sides.dims()[0], sides.dims()[1], 1]);
