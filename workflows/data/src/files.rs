@@ -22,6 +22,7 @@ const MOST_UNPACKED: u64 = 64 << 30;
 #[derive(Debug, Clone)]
 pub struct Files {
     name: String,
+    is_collection: bool,
     places: BTreeMap<String, Place>,
 }
 
@@ -54,8 +55,8 @@ impl Files {
     }
 
     fn open_up_to(path: &Path, name: &str, scratch: &Path, most: u64) -> Result<Files, DataError> {
-        let mut files = Files { name: name.to_owned(), places: BTreeMap::new() };
         let found = std::fs::metadata(path).map_err(|error| unreadable(name, &error))?;
+        let mut files = Files { name: name.to_owned(), is_collection: found.is_dir(), places: BTreeMap::new() };
         if found.is_dir() {
             for FoundFile { name, path, bytes } in Walk::DATASET.find_files(path)? {
                 files.places.insert(name, Place { path, offset: 0, bytes });
@@ -84,6 +85,7 @@ impl Files {
     }
 
     fn add_archive(&mut self, path: &Path) -> Result<(), DataError> {
+        self.is_collection = true;
         let name = self.name.clone();
         let file = File::open(path).map_err(|error| unreadable(&name, &error))?;
         let length = file.metadata().map_err(|error| unreadable(&name, &error))?.len();
@@ -110,6 +112,12 @@ impl Files {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether it is a folder or an archive, even with a single file.
+    #[must_use]
+    pub fn is_collection(&self) -> bool {
+        self.is_collection
     }
 
     /// The paths of all files, in order, with `/` between folders.
@@ -152,6 +160,20 @@ impl Files {
     #[must_use]
     pub fn bytes(&self, name: &str) -> u64 {
         self.places.get(name).map_or(0, |place| place.bytes)
+    }
+
+    /// The size of a file's content in bytes: of a file in gzip format, after decompression, which reads all of it.
+    ///
+    /// # Errors
+    /// As [`Files::reader`]; if it is truncated.
+    pub fn content_bytes(&self, name: &str) -> Result<u64, DataError> {
+        let Place { path, offset, bytes } = self.place(name)?;
+        let is_gzip = Start::of(path, *offset, *bytes, name)?.is_gzip();
+        let mut reader = self.reader(name)?;
+        if !is_gzip {
+            return Ok(*bytes);
+        }
+        std::io::copy(&mut reader, &mut std::io::sink()).map_err(|error| broken(name, &error))
     }
 
     /// Reads a file from its start, decompressed if it is in gzip format.

@@ -19,12 +19,12 @@ const MOST: usize = 8;
 pub(crate) struct Shares(Vec<Range<usize>>);
 
 impl Shares {
-    /// As many shares as are worth a separate thread, at least one.
-    pub fn new(device: &Device, lengths: &[usize]) -> Self {
-        let sequences = lengths.len();
+    /// As many shares as are worth a separate thread, at least one. Each consists of whole samples of `of_sample` sequences.
+    pub fn new(device: &Device, lengths: &[usize], of_sample: usize) -> Self {
+        let samples = lengths.len() / of_sample.max(1);
         let worth = |tokens: usize| lengths.iter().sum::<usize>() / tokens.max(1);
-        let count = device.kernels().tokens_a_thread().map_or(1, worth).clamp(1, MOST.min(sequences.max(1)));
-        let bound = |share: usize| share * sequences / count;
+        let count = device.kernels().tokens_a_thread().map_or(1, worth).clamp(1, MOST.min(samples.max(1)));
+        let bound = |share: usize| share * samples / count * of_sample;
         Shares((0..count).map(|share| bound(share)..bound(share + 1)).collect())
     }
 

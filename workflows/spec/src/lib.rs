@@ -71,7 +71,7 @@ pub use claims::{
     parse_formula,
 };
 pub use condition::Decision;
-pub use files::{COMPANIONS, LOCAL_FILE, LOCAL_FILES, LOCAL_PYTHON, LocalFile, MOST_BYTES};
+pub use files::{COMPANIONS, LOCAL_FILE, LOCAL_FILES, LOCAL_PYTHON, LocalFile, MOST_BYTES, OTHER_VALUES};
 pub use include::Load;
 pub use json_schema::json_schema;
 pub use key::labelled_backend;

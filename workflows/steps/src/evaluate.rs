@@ -74,6 +74,9 @@ const METRICS: &[MetricKind] = &[
     scored("*/accuracy", Better::Higher, Some("evaluated accuracy")),
     scored("*/loss", Better::Lower, Some("evaluated loss")),
     scored("*/perplexity", Better::Lower, Some("evaluated perplexity")),
+    scored("*/perplexity_per_byte", Better::Lower, None),
+    scored("*/bits_per_byte", Better::Lower, Some("evaluated bits per byte")),
+    scored("*/perplexity_per_word", Better::Lower, None),
     scored("*/accuracy_low", Better::Neither, None),
     scored("*/accuracy_high", Better::Neither, None),
     scored("*/error/*", Better::Lower, None),
@@ -112,8 +115,9 @@ impl Step for Evaluate {
         let objective = model.task().objective;
         let accuracy = score.estimate(objective)?;
         context.metric(&format!("{name}/loss"), 0, score.loss);
-        if let Some(perplexity) = score.perplexity(objective) {
-            context.metric(&format!("{name}/perplexity"), 0, perplexity);
+        let text = dataset.about.text.map(|text| text.of(name));
+        for (measure, value) in score.perplexities(objective, text) {
+            context.metric(&format!("{name}/{measure}"), 0, value);
         }
         context.metric(&format!("{name}/accuracy"), 0, score.accuracy);
         for (end, value) in [("low", accuracy.low()), ("high", accuracy.high())] {
@@ -235,7 +239,7 @@ mod tests {
         for split in [&mut dataset.train, &mut dataset.valid, &mut dataset.test] {
             let plain = std::mem::take(split);
             for index in 0..plain.len() {
-                split.push_grouped(plain.sequence(index), plain.labels()[index], (index % 2) as u32);
+                split.push_grouped(&plain.sequence(index), plain.labels()[index], (index % 2) as u32);
             }
         }
         let path = context.workdir().join("grouped.safetensors");

@@ -26,6 +26,8 @@ mod evaluate;
 mod export;
 mod quantize;
 mod throughput;
+#[cfg(feature = "tokenizers")]
+mod tokenizer;
 
 mod batching;
 mod dataset;

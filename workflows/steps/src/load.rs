@@ -32,13 +32,22 @@ pub(crate) fn dataset_for(model: &Model, context: &dyn Context, artifact: &Artif
     let (task, data) = (model.task(), dataset.task());
     let name = &dataset.about.name;
     let problem = match (task.objective, data.objective) {
-        (Objective::Predict, Objective::Classify(_)) => {
+        (Objective::Predict, Objective::Classify(_) | Objective::ClassifyPairs(_)) => {
             Some(format!("the model is a language model, and `{name}` has labels for a classifier"))
         }
-        (Objective::Classify(_), Objective::Predict) => {
+        (Objective::Classify(_) | Objective::ClassifyPairs(_), Objective::Predict) => {
             Some(format!("the model is a classifier, and `{name}` is for a language model"))
         }
-        (Objective::Classify(has), Objective::Classify(wants)) if has < wants => {
+        (Objective::ClassifyPairs(_), Objective::Classify(_)) => {
+            Some(format!("the model classifies pairs, and a sample of `{name}` is one sequence"))
+        }
+        (Objective::Classify(_), Objective::ClassifyPairs(_)) => {
+            Some(format!("the model reads one sequence, and a sample of `{name}` is a pair"))
+        }
+        (Objective::Classify(has), Objective::Classify(wants))
+        | (Objective::ClassifyPairs(has), Objective::ClassifyPairs(wants))
+            if has < wants =>
+        {
             Some(format!("the model has {has} classes, and `{name}` has {wants}"))
         }
         _ if task.vocabulary < data.vocabulary => {

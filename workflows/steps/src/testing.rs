@@ -154,6 +154,9 @@ pub(crate) fn toy_dataset() -> Dataset {
         config: Value::Null,
         labels: Vec::new(),
         groups: Vec::new(),
+        pairs: false,
+        tokenizer: None,
+        text: None,
         sources: Default::default(),
     };
     Dataset { about, train: split(0, 30), valid: split(30, 20), test: split(50, 40) }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, divisor_near, even, fraction, in_range};
 use super::model::Common;
-use super::shared::{Checkpoint, FfnKind, Pool, four, sixty_four};
+use super::shared::{Checkpoint, FfnKind, PairFeatures, Pool, four, sixty_four};
 
 /// The choices of the family `pulse`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -73,6 +73,9 @@ pub struct PulseConfig {
     /// How a classifier reduces a sequence to one vector.
     #[serde(default)]
     pub pool: Pool,
+    /// What a classifier of pairs computes from the vectors of the two sequences.
+    #[serde(default, skip_serializing_if = "PairFeatures::is_default")]
+    pub pair_features: PairFeatures,
     /// A language model uses the embedding table as its output matrix instead of a separate one.
     #[serde(default)]
     pub tied: bool,
@@ -169,8 +172,8 @@ impl PulseConfig {
     }
 
     pub(super) fn common(&self) -> Common {
-        let PulseConfig { dim, pool, tied, dropout, checkpoint, chunk, .. } = *self;
-        Common { dim, pool, tied, dropout, checkpoint, chunk, truncate: false }
+        let PulseConfig { dim, pool, pair_features, tied, dropout, checkpoint, chunk, .. } = *self;
+        Common { dim, pool, pair_features, tied, dropout, checkpoint, chunk, truncate: false }
     }
 
     pub(super) fn validate(&self, found: &mut Vec<Finding>) {

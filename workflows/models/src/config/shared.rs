@@ -38,6 +38,32 @@ pub enum Pool {
     Max,
 }
 
+/// What a classifier of pairs computes from the vectors u and v of the two sequences, for its last layer. Both are encoded by the same
+/// layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PairFeatures {
+    /// u, v, u * v and u - v, as for the retrieval task of Long Range Arena (Tay et al. 2021).
+    #[default]
+    Interaction,
+    /// u and v.
+    Concatenation,
+}
+
+impl PairFeatures {
+    /// The number of vectors for the last layer.
+    pub(crate) fn count(self) -> usize {
+        match self {
+            PairFeatures::Interaction => 4,
+            PairFeatures::Concatenation => 2,
+        }
+    }
+
+    pub(super) fn is_default(&self) -> bool {
+        *self == PairFeatures::default()
+    }
+}
+
 /// Which activations the backward pass recomputes instead of keeping them: time against memory. The result is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

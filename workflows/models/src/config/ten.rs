@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, even, fraction, in_range};
 use super::model::Common;
-use super::shared::{Checkpoint, FfnKind, NormPlace, Pool, four, one, sixty_four, yes};
+use super::shared::{Checkpoint, FfnKind, NormPlace, PairFeatures, Pool, four, one, sixty_four, yes};
 
 /// The choices of the family `ten`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -78,6 +78,9 @@ pub struct TenConfig {
     /// How a classifier reduces a sequence to one vector.
     #[serde(default)]
     pub pool: Pool,
+    /// What a classifier of pairs computes from the vectors of the two sequences.
+    #[serde(default, skip_serializing_if = "PairFeatures::is_default")]
+    pub pair_features: PairFeatures,
     /// A language model uses the embedding table as its output matrix instead of a separate one.
     #[serde(default)]
     pub tied: bool,
@@ -142,8 +145,8 @@ pub enum TenPositions {
 
 impl TenConfig {
     pub(super) fn common(&self) -> Common {
-        let &TenConfig { dim, pool, tied, dropout, checkpoint, chunk, truncate, .. } = self;
-        Common { dim, pool, tied, dropout, checkpoint, chunk, truncate }
+        let &TenConfig { dim, pool, pair_features, tied, dropout, checkpoint, chunk, truncate, .. } = self;
+        Common { dim, pool, pair_features, tied, dropout, checkpoint, chunk, truncate }
     }
 
     pub(super) fn validate(&self, found: &mut Vec<Finding>) {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, divisor_near, even, fraction, in_range};
 use super::model::Common;
-use super::shared::{Checkpoint, Pool, four, sixty_four, yes};
+use super::shared::{Checkpoint, PairFeatures, Pool, four, sixty_four, yes};
 use super::sparsity::SparsityConfig;
 
 /// The choices of the family `transformer`.
@@ -46,6 +46,9 @@ pub struct TransformerConfig {
     /// How a classifier reduces a sequence to one vector.
     #[serde(default)]
     pub pool: Pool,
+    /// What a classifier of pairs computes from the vectors of the two sequences.
+    #[serde(default, skip_serializing_if = "PairFeatures::is_default")]
+    pub pair_features: PairFeatures,
     /// A language model uses the embedding table as its output matrix instead of a separate one.
     #[serde(default)]
     pub tied: bool,
@@ -84,8 +87,8 @@ pub enum AttentionKind {
 
 impl TransformerConfig {
     pub(super) fn common(&self) -> Common {
-        let TransformerConfig { dim, pool, tied, dropout, checkpoint, chunk, .. } = *self;
-        Common { dim, pool, tied, dropout, checkpoint, chunk, truncate: false }
+        let TransformerConfig { dim, pool, pair_features, tied, dropout, checkpoint, chunk, .. } = *self;
+        Common { dim, pool, pair_features, tied, dropout, checkpoint, chunk, truncate: false }
     }
 
     pub(super) fn validate(&self, found: &mut Vec<Finding>) {

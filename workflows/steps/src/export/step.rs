@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use assay_models::{AttentionKind, Model, ModelChoice, ModelConfig, Resonance, Weight, checkpoint};
+use assay_models::{AttentionKind, Model, ModelChoice, ModelConfig, Objective, Resonance, Weight, checkpoint};
 use assay_spec::{ArtifactRef, Better, MetricKind, OutputKind, StepKind};
 use safetensors::SafeTensors;
 use schemars::JsonSchema;
@@ -85,6 +85,7 @@ impl Step for Export {
         context.metric("size/parameters", 0, model.parameters().count() as f64);
         if config.formats.contains(&Format::Onnx) {
             refuse_int8(&model)?;
+            refuse_pairs(&model)?;
             refuse_formless(model.config())?;
         }
         if config.formats.contains(&Format::Safetensors) {
@@ -107,6 +108,19 @@ fn refuse_int8(model: &Model) -> Result<(), StepError> {
             hint: Some("export the model that `train` made, or give `formats: [safetensors]`".into()),
         })
     })
+}
+
+/// The ONNX file reads one sequence for each prediction.
+fn refuse_pairs(model: &Model) -> Result<(), StepError> {
+    match model.task().objective {
+        Objective::ClassifyPairs(_) => Err(StepError::Failed {
+            message:
+                "the model classifies pairs of sequences, and only models of single sequences are exported to ONNX"
+                    .into(),
+            hint: Some("give `formats: [safetensors]`".into()),
+        }),
+        Objective::Classify(_) | Objective::Predict => Ok(()),
+    }
 }
 
 /// Why a model that another task will produce cannot be exported, as far as the configs determine it: the config of the export,

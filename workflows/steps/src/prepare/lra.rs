@@ -11,6 +11,7 @@
 
 use assay_data::Files;
 use assay_data::lra::{self, VOCABULARY, read_listops, read_pathfinder, read_reviews};
+use assay_data::text::TextTokenizer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -195,7 +196,7 @@ impl LraText {
         };
         Ok(PreparedDataset {
             description: format!("The first {} bytes of each review of `{}`.", self.max_length, files.name()),
-            vocabulary: super::text::byte_names(),
+            vocabulary: TextTokenizer::Bytes.vocabulary(),
             classes: 2,
             labels: ["neg", "pos"].map(String::from).into(),
             sources: digests(&files, &found.files)?,
@@ -328,7 +329,10 @@ mod tests {
         let found =
             config::<LraText>(folder.path(), json!({"max_length": 3, "valid": 1})).make_dataset(&context()).unwrap();
         assert_eq!([found.train.len(), found.valid.len(), found.test.len()], [2, 1, 2]);
-        assert_eq!((found.test.sequence(1), found.test.labels()), ([121, 101, 115].as_slice(), [0, 1].as_slice()));
+        assert_eq!(
+            (found.test.sequence(1).as_slice(), found.test.labels()),
+            ([121, 101, 115].as_slice(), [0, 1].as_slice())
+        );
         assert!(found.train.lengths().all(|length| length == 3));
         let error = config::<LraPathfinder>(folder.path(), json!({})).make_dataset(&context()).err().unwrap();
         assert!(error.to_string().contains("contains no list `curv_contour_length_14/metadata/0.npy`"), "{error}");

@@ -196,7 +196,7 @@ mod tests {
         let mut moved = 0;
         for index in 0..made.train.len() {
             let tokens = made.train.sequence(index);
-            let pairs = remembered(tokens);
+            let pairs = remembered(&tokens);
             assert_eq!(tokens[8..13], [9; 5]);
             let again: BTreeMap<_, _> = tokens[13..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
             assert_eq!(again, pairs);
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!((made.goal, made.classes, made.max_length), (Goal::Classify, 3, 14));
         for index in 0..made.train.len() {
             let tokens = made.train.sequence(index);
-            assert_eq!(made.train.labels()[index] + 6, remembered(tokens)[&tokens[13]]);
+            assert_eq!(made.train.labels()[index] + 6, remembered(&tokens)[&tokens[13]]);
         }
     }
 

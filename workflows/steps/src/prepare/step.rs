@@ -16,6 +16,7 @@ use super::pathfinder::Pathfinder;
 use super::plugin::PluginDataset;
 use super::prepared::{ConfigProblem, PreparedDataset};
 use super::recall::Recall;
+use super::retrieval::LraRetrieval;
 use super::table::Table;
 use super::text::Text;
 use crate::context::{Context, StepError};
@@ -37,10 +38,10 @@ pub(super) enum Config {
     Copy(Copy),
     /// Pairs of key and value to be remembered over a distance.
     Recall(Recall),
-    /// Local files, byte by byte, for a language model.
+    /// Local files, byte by byte or by a tokenizer, for a language model.
     Text(Text),
     /// The records of a CSV, TSV, JSON Lines, Parquet or Arrow file, of JSON files, or of a folder in the layout of Hugging Face, byte by
-    /// byte, for a classifier or for a language model.
+    /// byte or by a tokenizer, for a classifier or for a language model.
     Table(Table),
     /// Labelled images as sequences of pixels, for a classifier.
     Images(Images),
@@ -51,6 +52,8 @@ pub(super) enum Config {
     LraListOps(LraListOps),
     /// Text of Long Range Arena: whether a film review is positive, byte by byte, for a classifier.
     LraText(LraText),
+    /// Retrieval of Long Range Arena: whether one paper cites another, byte by byte, for a classifier of pairs.
+    LraRetrieval(LraRetrieval),
     /// Pathfinder from the files of Long Range Arena, for a classifier.
     LraPathfinder(LraPathfinder),
     /// The twenty bAbI tasks, from the published files or generated, for a classifier of answers.
@@ -72,6 +75,10 @@ const METRICS: &[MetricKind] = &[
     describes("data/documents"),
     describes("data/records"),
     describes("data/cut"),
+    describes("data/tokens"),
+    describes("data/bytes_per_token"),
+    describes("data/unknown"),
+    describes("data/changed"),
     describes("data/length/*"),
     describes("data/label/*"),
     describes("data/loss_floor"),
@@ -94,7 +101,7 @@ impl Step for Prepare {
     fn kind(&self) -> StepKind {
         StepKind {
             name: "prepare",
-            version: 4,
+            version: 5,
             measures: false,
             about: "Makes a dataset: generates it, or reads local files as their authors publish them. Nothing is downloaded.",
             schema: schema_of::<Config>(),
@@ -110,15 +117,26 @@ impl Step for Prepare {
         if let Some((_, message, hint)) = config.find_problem() {
             return Err(StepError::Failed { message, hint: Some(hint) });
         }
-        let made = config.make_dataset(context)?;
-        let (metrics, notes, warnings) = (made.metrics.clone(), made.notes.clone(), made.warnings.clone());
-        let dataset = collect(made, echo);
-        facts::report(&dataset, context);
-        metrics.into_iter().for_each(|(name, value)| context.metric(name, 0, value));
-        notes.iter().for_each(|note| context.log(note));
-        warnings.iter().for_each(|warning| context.warn(warning));
         let path = context.workdir().join("dataset.safetensors");
-        let bytes = dataset.write(&path)?;
+        let (dataset, found) = match &config {
+            // Text may be larger than the memory: it is written as it is read.
+            Config::Text(text) => {
+                let found = text.write_dataset(&path, echo, context)?;
+                (Dataset::read(&path)?, found)
+            }
+            config => {
+                let mut made = config.make_dataset(context)?;
+                let found = made.take_findings();
+                let dataset = collect(made, echo);
+                dataset.write(&path)?;
+                (dataset, found)
+            }
+        };
+        facts::report(&dataset, context)?;
+        found.metrics.into_iter().for_each(|(name, value)| context.metric(name, 0, value));
+        found.notes.iter().for_each(|note| context.log(note));
+        found.warnings.iter().for_each(|warning| context.warn(warning));
+        let bytes = std::fs::metadata(&path).map_or(0, |data| data.len());
         context.metric("size/bytes", 0, bytes as f64);
         context.artifact("dataset", &path)
     }
@@ -143,6 +161,7 @@ impl Config {
             Config::Pathfinder(config) => config.find_problem(),
             Config::LraListOps(config) => config.find_problem(),
             Config::LraText(config) => config.find_problem(),
+            Config::LraRetrieval(config) => config.find_problem(),
             Config::LraPathfinder(config) => config.find_problem(),
             Config::Babi(config) => config.find_problem(),
             Config::Plugin(config) => config.find_problem(),
@@ -152,11 +171,13 @@ impl Config {
     fn make_dataset(&self, context: &mut dyn Context) -> Result<PreparedDataset, StepError> {
         match self {
             Config::ListOps(config) => of_listops(config, context),
-            Config::Text(config) => config.make_dataset(context),
+            // See `Prepare::run`.
+            Config::Text(_) => Err(StepError::failed("a text is written as it is read")),
             Config::Table(config) => config.make_dataset(context),
             Config::Images(config) => config.make_dataset(context),
             Config::LraListOps(config) => config.make_dataset(context),
             Config::LraText(config) => config.make_dataset(context),
+            Config::LraRetrieval(config) => config.make_dataset(context),
             Config::LraPathfinder(config) => config.make_dataset(context),
             Config::Babi(config) => config.make_dataset(context),
             Config::Plugin(config) => config.make_dataset(context),
@@ -222,6 +243,9 @@ fn collect(made: PreparedDataset, echo: Value) -> Dataset {
         config: echo,
         labels: made.labels,
         groups: made.groups,
+        pairs: made.pairs,
+        tokenizer: made.tokenizer,
+        text: made.text,
         sources: made.sources,
     };
     Dataset { about, train: made.train, valid: made.valid, test: made.test }

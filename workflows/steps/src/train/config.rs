@@ -64,6 +64,11 @@ pub struct Config {
     /// Decides the initial parameters and the order of the samples, together with the replicate.
     #[serde(default)]
     pub seed: u64,
+    /// Samples are shuffled in windows of at most so many neighbours, which are visited in random order: a larger split needs no more memory
+    /// than one window. A split with fewer samples is shuffled as a whole.
+    #[serde(default = "shuffle_window", skip_serializing_if = "is_default_window")]
+    #[schemars(range(min = 2, max = 100_000_000))]
+    pub shuffle_window: usize,
     /// Metrics that plugins compute from the predictions, reported as `valid/plugin/NAME/VALUE` and `test/plugin/NAME/VALUE`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<ConfiguredPlugin>,
@@ -221,6 +226,12 @@ const BATCH_SIZE: usize = 32;
 fn one() -> usize {
     1
 }
+fn shuffle_window() -> usize {
+    1 << 20
+}
+fn is_default_window(window: &usize) -> bool {
+    *window == shuffle_window()
+}
 fn every_minutes() -> f64 {
     1.0
 }
@@ -299,6 +310,10 @@ impl Config {
         {
             let message = format!("min_delta {min_delta} is not a number of at least 0");
             found.push(finding(&["early_stopping", "min_delta"], message, "leave it out if any improvement counts"));
+        }
+        if !(2..=100_000_000).contains(&self.shuffle_window) {
+            let message = format!("shuffle_window {} is outside 2..=100000000", self.shuffle_window);
+            found.push(finding(&["shuffle_window"], message, "leave it out, or give a number of samples"));
         }
         if !(0.0..1.0).contains(&self.label_smoothing) {
             let message = format!("label_smoothing {} is outside [0, 1)", self.label_smoothing);

@@ -64,8 +64,9 @@ fn stop_early(config: &mut Value, keep: &str) {
 #[test]
 fn one_that_was_cancelled_after_any_step_goes_on_with_the_same_bits() {
     type Change = fn(&mut Value);
-    let changes: [Change; 8] = [
+    let changes: [Change; 9] = [
         |_| (),
+        |config| config["shuffle_window"] = json!(5),
         |config| config["precision"] = json!("bf16"),
         |config| {
             config["model"] = json!({

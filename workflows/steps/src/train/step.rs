@@ -31,10 +31,16 @@ const METRICS: &[MetricKind] = &[
     scored("test/accuracy", Better::Higher, Some("accuracy")),
     scored("test/loss", Better::Lower, Some("loss")),
     scored("test/perplexity", Better::Lower, Some("perplexity")),
+    scored("test/perplexity_per_byte", Better::Lower, None),
+    scored("test/bits_per_byte", Better::Lower, Some("bits per byte")),
+    scored("test/perplexity_per_word", Better::Lower, None),
     metric("size/bytes", "B", Better::Lower, Some("size")),
     scored("valid/loss", Better::Lower, None),
     scored("valid/accuracy", Better::Higher, None),
     scored("valid/perplexity", Better::Lower, None),
+    scored("valid/perplexity_per_byte", Better::Lower, None),
+    scored("valid/bits_per_byte", Better::Lower, None),
+    scored("valid/perplexity_per_word", Better::Lower, None),
     metric("train/loss", "", Better::Lower, None),
     metric("train/accuracy", "", Better::Higher, None),
     metric("train/gradient_norm", "", Better::Neither, None),
@@ -151,8 +157,8 @@ fn write_model(
     let (test, of_plugins) = trainer.score_split(model, "test", context)?;
     context.metric("test/loss", kept, test.loss);
     context.metric("test/accuracy", kept, test.accuracy);
-    if let Some(perplexity) = test.perplexity(model.task().objective) {
-        context.metric("test/perplexity", kept, perplexity);
+    for (measure, value) in test.perplexities(model.task().objective, trainer.text("test")) {
+        context.metric(&format!("test/{measure}"), kept, value);
     }
     of_plugins.iter().for_each(|(name, value)| context.metric(name, kept, *value));
     context.log(&format!("test: loss {:.3}, accuracy {:.1} %", test.loss, 100.0 * test.accuracy));

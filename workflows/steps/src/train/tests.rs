@@ -30,6 +30,9 @@ fn dataset() -> Dataset {
         config: Value::Null,
         labels: Vec::new(),
         groups: Vec::new(),
+        pairs: false,
+        tokenizer: None,
+        text: None,
         sources: Default::default(),
     };
     Dataset { about, train: split(0, 120), valid: split(200, 30), test: split(300, 30) }

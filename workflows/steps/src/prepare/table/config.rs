@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::prepare::prepared::{ConfigProblem, range_problem};
 use crate::prepare::source::{LocalFile, MOST_BYTES};
 use crate::prepare::splits::SplitSizes;
+use crate::prepare::tokenizer::TokenizerChoice;
 
 /// The parameters of `dataset: table`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -48,7 +49,14 @@ pub struct Table {
     /// The labels of each class, such as `{spam: [spam-1, spam-2], ham: [easy-ham-1]}`. If absent, each label is a class.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub classes: BTreeMap<String, Vec<String>>,
-    /// The longest sequence in bytes; longer texts are cut at the end.
+    /// How a model reads the two texts of a pair.
+    #[serde(default, skip_serializing_if = "PairForm::is_joined")]
+    pub pairs: PairForm,
+    /// How text becomes tokens: `bytes`, the output of a step `tokenizer` (`${{ needs.JOB.outputs.tokenizer }}`), or the path of a
+    /// `tokenizer.json` as the library `tokenizers` writes it. The vocabulary of the model follows from it.
+    #[serde(default, skip_serializing_if = "TokenizerChoice::is_bytes")]
+    pub tokenizer: TokenizerChoice,
+    /// The longest sequence in tokens, which are bytes unless `tokenizer` is given; longer texts are cut at the end.
     #[serde(default = "thousand")]
     #[schemars(range(min = 3, max = 65536))]
     pub max_length: usize,
@@ -75,6 +83,23 @@ pub struct Table {
     /// Decides which records are used.
     #[serde(default)]
     pub seed: u64,
+}
+
+/// How a model reads the two texts of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PairForm {
+    /// As one sequence, with a separator between them; each text is cut to half of `max_length`.
+    #[default]
+    Joined,
+    /// Separately: the model encodes both, and predicts the label from both results; each text is cut to `max_length`.
+    Separate,
+}
+
+impl PairForm {
+    fn is_joined(&self) -> bool {
+        *self == PairForm::Joined
+    }
 }
 
 /// How a table is stored.
@@ -121,6 +146,10 @@ impl Table {
         let columns = [("second_text", &self.second_text), ("label", &self.label)];
         let same = |key, column: &String| (key, format!("{key} is the column `{column}`, as is text"));
         let mut found = columns.into_iter().filter_map(|(key, column)| Some((key, column.as_ref()?)));
+        if self.pairs == PairForm::Separate && (self.second_text.is_none() || self.label.is_none()) {
+            let message = "pairs: separate needs the columns second_text and label".to_owned();
+            return Some(("pairs", message, "give both columns, or leave pairs out".into()));
+        }
         let (key, message) = found.find(|(_, column)| **column == self.text).map(|(key, column)| same(key, column))?;
         Some((key, message, "give a column for each".into()))
     }

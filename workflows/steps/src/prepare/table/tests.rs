@@ -59,7 +59,7 @@ fn official_splits_stay_what_they_are() {
     // The formats of the files differ.
     let found = make_table(folder.path(), json!({"test_path": folder.path().join("test.jsonl"), "valid": 1})).unwrap();
     assert_eq!([found.train.len(), found.valid.len(), found.test.len()], [5, 1, 1]);
-    assert_eq!((found.test.sequence(0), found.test.labels()), ([122, 122].as_slice(), [1].as_slice()));
+    assert_eq!((found.test.sequence(0).as_slice(), found.test.labels()), ([122, 122].as_slice(), [1].as_slice()));
     assert_eq!(found.warnings, ["1 records have no text and are left out"]);
     assert_eq!(found.sources.files.len(), 2);
 }
@@ -153,6 +153,22 @@ fn folders_of_hugging_face_keep_their_splits_and_classes() {
         assert_eq!(found.test.sequence(0), "test 0 é".bytes().map(u32::from).collect::<Vec<_>>());
         assert_eq!(found.sources.files.len(), 2);
     }
+}
+
+#[test]
+fn a_folder_with_only_a_test_split_is_not_trained_on() {
+    let hub = fixtures().join("hub/data/test-00000-of-00001.parquet");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("imdb");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::copy(&hub, path.join("test.parquet")).unwrap();
+    let error = make_table(folder.path(), json!({"path": path})).err().unwrap().to_string();
+    assert_eq!(error, "`imdb` contains no file of the split `train`: it contains the split `test`");
+    // As the official test records, the folder serves.
+    let config = json!({"path": fixtures().join("hub"), "test_path": path, "valid": 2});
+    assert_eq!(make_table(folder.path(), config).unwrap().test.len(), 4);
+    // A file that is named is read, whatever its name.
+    assert!(make_table(folder.path(), json!({"path": hub, "valid": 1, "test": 1})).is_ok());
 }
 
 #[test]
