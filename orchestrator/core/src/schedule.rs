@@ -48,12 +48,29 @@ enum Placement {
 impl Orchestrator {
     /// Starts all tasks that can start, and returns how many tasks it examined.
     pub(crate) fn schedule(&mut self, out: &mut Vec<Effect>) -> usize {
-        let mut held = BTreeSet::new();
-        self.for_each_head(|core, run, task, class| match core.place(run, class, &held) {
-            Placement::Start { worker, variant } => core.start(TaskId { run, task }, worker, variant, out),
-            Placement::NoRoom { hold } => held.extend(hold),
-            Placement::Passed => {}
-        })
+        let mut examined = 0;
+        loop {
+            let (mut held, mut holders) = (BTreeSet::new(), Vec::new());
+            examined += self.for_each_head(|core, run, task, class| match core.place(run, class, &held) {
+                Placement::Start { worker, variant } => core.start(TaskId { run, task }, worker, variant, out),
+                Placement::NoRoom { hold } => {
+                    holders.extend(hold.map(|_| (run, class)));
+                    held.extend(hold);
+                }
+                Placement::Passed => {}
+            });
+            // A later task of the same job may have used up the job's limit. Then the reservation is void.
+            if !holders.iter().any(|&(run, class)| self.is_at_limit(run, class)) {
+                return examined;
+            }
+        }
+    }
+
+    /// Whether so many tasks of the class's job have live attempts that no other may start.
+    fn is_at_limit(&self, run: RunId, class: ClassIx) -> bool {
+        let Some((class, run)) = self.class(run, class).zip(self.runs.get(&run)) else { return false };
+        let job = class.job.0 as usize;
+        run.plan.jobs[job].max_parallel.is_some_and(|most| run.jobs[job].live >= most)
     }
 
     /// Starts or ends the patience period of tasks that no worker can run, and fails those whose patience has run out.
@@ -78,14 +95,10 @@ impl Orchestrator {
         looked_at
     }
 
-    fn place(&self, run: RunId, class: ClassIx, held: &BTreeSet<WorkerId>) -> Placement {
-        let Some((class, run)) = self.class(run, class).zip(self.runs.get(&run)) else { return Placement::Passed };
+    fn place(&self, id: RunId, ix: ClassIx, held: &BTreeSet<WorkerId>) -> Placement {
+        let Some((class, run)) = self.class(id, ix).zip(self.runs.get(&id)) else { return Placement::Passed };
         let Some((variant, resource)) = self.first_possible(&class.variants) else { return Placement::Passed };
-        let job = class.job.0 as usize;
-        if run.paused {
-            return Placement::Passed;
-        }
-        if run.plan.jobs[job].max_parallel.is_some_and(|most| run.jobs[job].live >= most) {
+        if run.paused || self.is_at_limit(id, ix) {
             return Placement::Passed;
         }
         let mut first = None;

@@ -70,6 +70,17 @@ fn a_large_task_is_not_starved_by_small_ones() {
 }
 
 #[test]
+fn a_task_at_the_limit_of_its_job_reserves_nothing_even_if_a_later_task_of_the_job_reached_it() {
+    let limited = JobPlan { max_parallel: Some(1), ..job("limited") };
+    let plan = [task("busy").of(1), task("large").on(&[cpus(2)]), task("small"), task("other").of(1)];
+    let mut history = vec![(0, joined(0, 2)), (0, run_of(1, vec![limited, job("other")], &plan))];
+    history.extend((0..4).map(|task| (1, runnable(task))));
+    // `small` starts there, so `large` may not start, and `other` gets the worker that `large` had reserved.
+    history.push((2, joined(1, 1)));
+    check("void-reservation", history);
+}
+
+#[test]
 fn the_first_possible_variant_is_waited_for() {
     let either = [gpu(), cpus(1)];
     let plan = [task("a").on(&either), task("b").on(&either), task("c")];
