@@ -27,7 +27,7 @@ const COMPARE: &str = "/compare?of=1:transformer&of=1:ten&of=1:ten%5Bchunk=16,st
 
 /// Name, path, and the elements that must be drawn.
 const PAGES: &[(&str, &str, &str)] = &[
-    ("runs", "/", "document.querySelectorAll('table.runs tbody tr').length === 17"),
+    ("runs", "/", "document.querySelectorAll('table.runs tbody tr').length === 18"),
     ("run", "/runs/1", CURVES),
     ("run-live", "/runs/3", ONE_CURVE),
     ("run-hostile", "/runs/2", ONE_CURVE),
@@ -38,6 +38,27 @@ const PAGES: &[(&str, &str, &str)] = &[
     ("sweep", "/runs/1/sweep", HEAT_MAP),
     ("sweep-line", "/runs/1/sweep?y=-", "document.querySelectorAll('#sweep .errorbar').length === 3"),
     ("sweep-single", "/runs/1/sweep?x=-&y=-", "document.querySelector('.single .figure')"),
+    ("pareto", "/runs/1/pareto", "document.querySelectorAll('.pareto-plot .point').length === 7"),
+    ("pareto-live", "/runs/3/pareto", "document.querySelector('#head .badge')"),
+    (
+        "parallel",
+        "/runs/1/parallel?keep.states=16..32",
+        "document.querySelectorAll('.parallel-plot .line').length === 4",
+    ),
+    ("parallel-none", "/runs/2/parallel", "document.querySelector('#head .badge')"),
+    ("importance", "/runs/1/importance", "document.querySelectorAll('#importance .strip').length === 4"),
+    ("importance-none", "/runs/3/importance", "document.querySelector('#head .badge')"),
+    ("machine", "/machine?span=1h", "document.querySelector('.usage-plot .busy')"),
+    ("notes-list", "/notes", "document.querySelectorAll('#note-files li').length === 1"),
+    ("notes", "/notes?workflow={notes}", "document.querySelectorAll('#notes .note-figure').length === 6"),
+    (
+        "aggregate",
+        "/runs/1/aggregate?axis=chunk&metric=test/loss",
+        "document.querySelectorAll('#aggregate .curve').length === 3",
+    ),
+    ("aggregate-none", "/runs/1/aggregate", "document.querySelector('#aggregate-obstacle')"),
+    ("editor", "/editor", "document.querySelector('#editor-result h2')"),
+    ("models", "/models", "document.querySelectorAll('#models tbody tr').length >= 2"),
     ("claims", "/claims", "document.querySelectorAll('article.claim').length === 4"),
     ("api", "/api", "document.querySelectorAll('tbody tr').length >= 10"),
     ("error", "/runs/99", "document.querySelector('.notice .what')"),
@@ -55,7 +76,7 @@ const PAGES: &[(&str, &str, &str)] = &[
     (
         "runs-chosen",
         "/runs?filter=states%3E32%20accuracy%3E0.5&columns=state,seed,states,accuracy,commit,results",
-        "document.querySelectorAll('table.runs tbody tr').length === 2",
+        "document.querySelectorAll('table.runs tbody tr').length === 3",
     ),
     ("error-filter", "/runs?filter=tag:x%20state:fialed", "document.querySelector('.notice .code')"),
 ];
@@ -213,12 +234,12 @@ fn runs_are_filtered_by_keyboard_and_the_address_keeps_it() {
     let (site, browser) = (Site::start(), Browser::start());
     browser.appear("light", 1280, 900);
     browser.open(&site.page("/runs?columns=state,seed"));
-    browser.wait("the table", "document.querySelectorAll('table.runs tbody tr').length === 17");
+    browser.wait("the table", "document.querySelectorAll('table.runs tbody tr').length === 18");
     browser.press(&["/"]);
     browser.wait("the search", "document.activeElement.id === 'filter'");
     browser.press(&["s", "t", "a", "t", "e", "s", ">", "3", "2", ENTER]);
-    // Those of the sweep and of the claims.
-    browser.wait("fewer runs", "document.querySelectorAll('table.runs tbody tr').length === 2");
+    // Those of the two sweeps and of the claims.
+    browser.wait("fewer runs", "document.querySelectorAll('table.runs tbody tr').length === 3");
     let query = "return ['filter', 'columns'].map((key) => new URLSearchParams(location.search).get(key))";
     assert_eq!(browser.run(query), json!(["states>32", "state,seed"]));
     browser.run("document.querySelector('#column-choice summary').click()");
@@ -235,8 +256,8 @@ fn selected_runs_are_compared_and_their_curves_are_drawn_as_chosen() {
     let (site, browser) = (Site::start(), Browser::start());
     browser.appear("light", 1280, 900);
     browser.open(&site.page("/runs"));
-    browser.wait("the table", "document.querySelectorAll('table.runs tbody tr').length === 17");
-    for place in [15, 16] {
+    browser.wait("the table", "document.querySelectorAll('table.runs tbody tr').length === 18");
+    for place in [16, 17] {
         browser.run(&format!("document.querySelectorAll('[name=of]')[{place}].focus()"));
         browser.press(&[" "]);
     }
@@ -263,6 +284,24 @@ fn selected_runs_are_compared_and_their_curves_are_drawn_as_chosen() {
     assert_eq!(browser.run(query), json!([3, "time", "log", "0.9"]));
     choose("c-x", "tokens");
     browser.wait("no curve", "document.querySelector('#curves').textContent === 'No curve of this metric by tokens.'");
+    site.is_content(&browser);
+}
+
+#[test]
+fn a_workflow_is_checked_while_it_is_written() {
+    let (site, browser) = (Site::start(), Browser::start());
+    browser.appear("light", 1280, 900);
+    browser.open(&site.page("/editor?run=1"));
+    browser.wait("the plan", "document.querySelector('#draft-plan')");
+    browser.run("document.getElementById('source').focus(); document.getElementById('source').setSelectionRange(0, 4)");
+    browser.press(&["n", "a", "n", "e"]);
+    browser.wait(
+        "the problem",
+        "document.querySelector('#draft-problems') && document.querySelector('[data-line=\"1\"]')",
+    );
+    browser.run("document.querySelector('[data-line=\"1\"]').click()");
+    let place = "return [document.activeElement.id, document.activeElement.selectionStart]";
+    assert_eq!(browser.run(place), json!(["source", 0]));
     site.is_content(&browser);
 }
 

@@ -9,11 +9,19 @@ use tokio::sync::oneshot;
 use crate::fixture;
 use crate::webdriver::Browser;
 
+/// Notes with each kind of table and chart.
+const NOTES: &str = "# How many states?\n\nMore states are **better** and slower: see [the run](/runs/1).\n\n\
+    | states | verdict |\n|---|---|\n| 16 | too few |\n\n> A quote.\n\n- one\n- two\n\n\
+    ```assay\nresults latest\ncurves latest metric=train/loss\nsweep latest metric=test/accuracy\n\
+    sweep latest metric=test/loss y=-\npareto latest\nimportance latest metric=test/accuracy\nresults 99\n```\n";
+
 /// A running server. Dropping it stops it.
 pub struct Site {
     runtime: Runtime,
     store: Store,
     address: SocketAddr,
+    /// The workflow file that has notes.
+    notes: String,
     stop: Option<oneshot::Sender<()>>,
     _home: tempfile::TempDir,
 }
@@ -23,12 +31,17 @@ impl Site {
     pub fn start() -> Site {
         let runtime = Runtime::new().unwrap();
         let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("work");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("quickstart.notes.md"), NOTES).unwrap();
+        let notes = folder.join("quickstart.yaml").display().to_string();
         let (store, address, stop) = runtime.block_on(async {
             let store = Store::open(&home.path().join("store")).await.unwrap();
             fixture::fill(&store, home.path()).await;
             fixture::claimed(&store).await;
             fixture::lengths(&store).await;
             fixture::commits(&store).await;
+            fixture::named(&store, &notes).await;
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let (stop, stopped) = oneshot::channel();
@@ -38,12 +51,13 @@ impl Site {
             }));
             (store, address, stop)
         });
-        Site { runtime, store, address, stop: Some(stop), _home: home }
+        Site { runtime, store, address, notes, stop: Some(stop), _home: home }
     }
 
-    /// The address of a page.
+    /// The address of a page; `{notes}` in it stands for the workflow file that has notes.
     pub fn page(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
+        let notes: String = self.notes.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        format!("http://{}{}", self.address, path.replace("{notes}", &notes))
     }
 
     /// Changes the store while the server runs.

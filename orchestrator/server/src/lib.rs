@@ -34,7 +34,7 @@ pub use ports::{
 pub use results::{
     AxisEffect, AxisLevel, Best, Candidate, CellValue, Cheapest, Column, Covers, EFFECTS_NOTE, Effects, Excluded,
     Exclusion, Interaction, Measured, Missing, OTHERS_LOAD, ObservationCollector, Observations, ObservedTasks, Power,
-    Ranking, ReplicateSeconds, Results, Row, Selection, TaskResult, direction_text, metric_kind, number_to_json,
-    rank_cells, summarize_values, tabulate_results,
+    Ranking, ReplicateSeconds, Results, Row, Selection, SweepDesign, TaskResult, VariedAxis, direction_text,
+    metric_kind, number_to_json, rank_cells, summarize_values, tabulate_results,
 };
 pub use watch::{AddedTask, RunEvent, RunReport, TaskReport};

@@ -37,7 +37,7 @@ function mix(x) {
   return (x ^ (x >>> 16)) >>> 0;
 }
 
-// One instance serves one config, so that its options can stand here.
+// One instance serves one config, so that its options are kept here.
 let length = 12;
 
 export const dataset = {

@@ -28,7 +28,7 @@ export const plugin = {
   },
 };
 
-// One instance serves one config, so that its sums can stand here.
+// One instance serves one config, so that its sums are kept here.
 const state = { k: 5, count: 0, right: 0 };
 
 export const metric = {

@@ -19,4 +19,4 @@ mod table;
 pub use curve::{Curve, thin_curve};
 pub use error::MetricsError;
 pub use segment::{Point, Segment, SeriesSummary, read_points, read_segment, write_segment};
-pub use table::{ColumnValues, write_table};
+pub use table::{ColumnValues, encode_table, write_table};

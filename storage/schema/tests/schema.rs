@@ -91,7 +91,7 @@ async fn migrating_again_changes_nothing() {
 async fn migrations_only_go_forward() {
     let db = migrated().await;
     assert!(Migrator::down(&db, None).await.is_err());
-    assert_eq!(describe(&db).await.len(), 18);
+    assert_eq!(describe(&db).await.len(), 19);
 }
 
 #[tokio::test]

@@ -53,6 +53,7 @@ mod session;
 mod store;
 mod tokens;
 mod tracking;
+mod usage;
 mod verify;
 mod written;
 
@@ -75,3 +76,4 @@ pub use tracking::{
     Experiment, ExperimentChange, LONGEST_PARAM, LONGEST_TAG, NewTrackedRun, TrackedBatch, TrackedMetric, TrackedRun,
     TrackedRunChange, TrackedStatus, TrackingError,
 };
+pub use usage::{WorkerAttempt, WorkerExecutor};

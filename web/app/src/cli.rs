@@ -12,6 +12,7 @@ pub use self::compare::{CompareArgs, CompareFormat};
 pub use self::export::{ExportArgs, ExportFormat};
 pub use self::files::{ArtifactsArgs, GcArgs, GetArgs, RmArgs};
 pub use self::import::ImportArgs;
+pub use self::notes::NotesArgs;
 pub use self::results::{Format, ResultsArgs};
 pub use self::start::{ClusterArgs, StartArgs};
 use crate::commands;
@@ -23,6 +24,7 @@ mod compare;
 mod export;
 mod files;
 mod import;
+mod notes;
 mod results;
 mod start;
 
@@ -159,6 +161,11 @@ Examples:
   assay claims workflows/catalog/claims --write docs/claims.md
   assay claims                                                  those of the stored runs")]
     Claims(commands::claims::ClaimsArgs),
+    /// Write the notes of a workflow, with their tables and charts, as one HTML document
+    ///
+    /// Exit code 1 if a fence names something that does not exist; the document says so at its place.
+    #[command(after_help = "Example:\n  assay notes experiment.notes.md -o experiment.html")]
+    Notes(NotesArgs),
     /// Print the log of a task
     #[command(after_help = "\
 Examples:
@@ -533,6 +540,7 @@ pub fn parse_and_run() -> Result<ExitCode, CommandError> {
             Command::Results(args) => commands::results::run(home, &args).await,
             Command::Claims(args) => commands::claims::run(home, args).await,
             Command::Compare(args) => commands::compare::run(home, &args).await,
+            Command::Notes(args) => commands::notes::run(home, &args).await,
             Command::Logs(args) => commands::logs::run(home, &args).await,
             Command::Export(args) => commands::export::run(home, &args).await,
             Command::Import(args) => commands::import::run(home, &args).await,

@@ -17,6 +17,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("parts.css", "text/css; charset=utf-8", include_str!("assets/parts.css")),
     ("live.js", "text/javascript; charset=utf-8", include_str!("assets/live.js")),
     ("charts.js", "text/javascript; charset=utf-8", include_str!("assets/charts.js")),
+    ("editor.js", "text/javascript; charset=utf-8", include_str!("assets/editor.js")),
     ("log.js", "text/javascript; charset=utf-8", include_str!("assets/log.js")),
     // uPlot 1.6.32, unchanged from its npm package (MIT, see assets/uplot/LICENSE).
     ("uplot.js", "text/javascript; charset=utf-8", include_str!("assets/uplot/uplot.js")),
@@ -51,6 +52,11 @@ static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
 /// The address of an asset.
 pub(crate) fn address(name: &str) -> Option<String> {
     ASSETS.names.get(name).map(|served| format!("/assets/{served}"))
+}
+
+/// The content of an asset.
+pub(crate) fn content(name: &str) -> Option<&'static str> {
+    FILES.iter().find(|(known, ..)| *known == name).map(|(.., content)| *content)
 }
 
 /// Serves an asset.

@@ -28,7 +28,9 @@ mod error;
 mod events;
 mod lab;
 mod load;
+mod metric_table;
 mod mlflow;
+mod notes;
 mod pages;
 mod plugins;
 mod query;
@@ -41,6 +43,7 @@ mod views;
 
 pub use claims::{JudgedRun, changed_params, judge_run, judge_tasks, latest_claims, recorded_workflow};
 pub use lab::{Lab, Limiter, Limits, Reporter, hash_token};
+pub use notes::{LARGEST_NOTES, NoteProblem, NotesDocument, export_notes};
 pub use plugins::{PluginDependency, PluginIndex};
 pub use server::{ServeError, router, serve, serve_lab};
 pub use tls::Certificate;

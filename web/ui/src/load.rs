@@ -71,7 +71,7 @@ pub(crate) async fn side(site: &Inner, name: &str, metrics: Option<&str>) -> Res
 }
 
 /// The latest run that succeeded at a commit, given by at least the first four digits of its hash.
-async fn run_of_commit(site: &Inner, commit: &str) -> Result<RunId, Failure> {
+pub(crate) async fn run_of_commit(site: &Inner, commit: &str) -> Result<RunId, Failure> {
     if commit.len() < 4 || !commit.chars().all(|c| c.is_ascii_hexdigit()) {
         let error = format!("`@{commit}` is not a commit");
         return Err(Failure::not_found(error, "give `@` and at least four digits of the hash"));

@@ -1,7 +1,7 @@
 //! What every response says to the browser, so that a page stays on this machine.
 
 use axum::extract::Request;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -41,6 +41,32 @@ pub(crate) async fn local_names_only(request: Request, next: Next) -> Response {
         hint: "open it as http://127.0.0.1 or http://localhost, with its port".into(),
     }
     .into_response()
+}
+
+/// Refuses what a page of another site makes a browser send: such a page must not act in the name of its reader.
+pub(crate) async fn own_pages_only(request: Request, next: Next) -> Response {
+    let reads = request.method() == Method::GET || request.method() == Method::HEAD;
+    if reads || !is_foreign(request.headers()) {
+        return next.run(request).await;
+    }
+    foreign_failure().into_response()
+}
+
+/// What a page of another site is answered.
+pub(crate) fn foreign_failure() -> Failure {
+    Failure {
+        status: 403,
+        error: "a page of another site sent this request".into(),
+        hint: "open this server's own pages, or use the command line".into(),
+    }
+}
+
+/// Whether a page of another site made a browser send this request. Programs send no origin.
+pub(crate) fn is_foreign(headers: &HeaderMap) -> bool {
+    let Some(origin) = headers.get(header::ORIGIN) else { return false };
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let own = |scheme: &str| origin.as_bytes() == format!("{scheme}://{host}").as_bytes();
+    !own("http") && !own("https")
 }
 
 fn is_local(host: &str) -> bool {

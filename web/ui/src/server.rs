@@ -13,7 +13,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -51,8 +51,8 @@ pub fn router(store: Store, kinds: Vec<StepKind>) -> Router {
     router_of(&new_site(store, kinds, None))
 }
 
-fn new_site(store: Store, kinds: Vec<StepKind>, hub: Option<Arc<Hub>>) -> Site {
-    let templates = templates::environment(hub.is_some());
+pub(crate) fn new_site(store: Store, kinds: Vec<StepKind>, hub: Option<Arc<Hub>>) -> Site {
+    let templates = templates::environment();
     Arc::new(Inner { store, kinds, hub, templates, changes: Changes::default() })
 }
 
@@ -63,13 +63,23 @@ fn router_of(site: &Site) -> Router {
         .route("/compare", get(pages::compare::show))
         .route("/regressions", get(pages::regressions::show))
         .route("/claims", get(pages::claims::show))
-        .route("/workers", get(pages::workers::show))
         .route("/audit", get(pages::audit::show))
+        .route("/notes", get(pages::notes::show))
+        .route("/editor", get(pages::editor::show).post(pages::editor::check_form))
+        .route("/editor/submit", post(pages::editor::submit_form))
+        .route("/models", get(pages::models::show))
+        .route("/machine", get(pages::machine::show))
+        // The address of earlier versions.
+        .route("/workers", get(pages::machine::show))
         .route("/runs/{run}", get(pages::run::show))
         .route("/runs/{run}/workflow", get(pages::run::workflow))
         .route("/runs/{run}/tasks/{task}", get(pages::task::show))
         .route("/runs/{run}/cells/{cell}", get(pages::cell::show))
         .route("/runs/{run}/sweep", get(pages::sweep::show))
+        .route("/runs/{run}/aggregate", get(pages::aggregate::show))
+        .route("/runs/{run}/pareto", get(pages::pareto::show))
+        .route("/runs/{run}/parallel", get(pages::parallel::show))
+        .route("/runs/{run}/importance", get(pages::importance::show))
         .route("/runs/{run}/length", get(pages::length::show))
         .route("/artifacts/{hash}/{name}", get(pages::artifact::download))
         .route("/assets/{name}", get(assets::serve))
@@ -83,6 +93,7 @@ fn router_of(site: &Site) -> Router {
                 hint: "use GET; runs are made with `assay run`".into(),
             }
         })
+        .layer(middleware::from_fn(security::own_pages_only))
         .layer(middleware::from_fn_with_state(Arc::clone(site), show_failures))
         .layer(middleware::from_fn(transmission::send_changes))
         .layer(middleware::from_fn(security::headers))

@@ -25,18 +25,30 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("regressions.html", include_str!("pages/regressions/page.html")),
     ("compare.html", include_str!("pages/compare/page.html")),
     ("claims.html", include_str!("pages/claims/page.html")),
-    ("workers.html", include_str!("pages/workers/page.html")),
     ("audit.html", include_str!("pages/audit/page.html")),
+    ("pareto_plot.html", include_str!("pages/pareto/plot.html")),
+    ("importance_table.html", include_str!("pages/importance/table.html")),
+    ("notes.html", include_str!("pages/notes/page.html")),
+    ("curve_plot.html", include_str!("notes/curve_plot.html")),
+    ("figure.html", include_str!("notes/figure.html")),
+    ("note_problem.html", include_str!("notes/problem.html")),
+    ("notes_export.html", include_str!("notes/export.html")),
+    ("editor.html", include_str!("pages/editor/page.html")),
+    ("aggregate.html", include_str!("pages/aggregate/page.html")),
+    ("models.html", include_str!("pages/models/page.html")),
+    ("machine.html", include_str!("pages/machine/page.html")),
     ("sweep.html", include_str!("pages/sweep/page.html")),
+    ("pareto.html", include_str!("pages/pareto/page.html")),
+    ("parallel.html", include_str!("pages/parallel/page.html")),
+    ("importance.html", include_str!("pages/importance/page.html")),
     ("heat_map.html", include_str!("pages/sweep/heat_map.html")),
     ("interval_plot.html", include_str!("pages/sweep/interval_plot.html")),
     ("api.html", include_str!("pages/api/page.html")),
     ("error.html", include_str!("pages/error/page.html")),
 ];
 
-/// The templates with what they may call; `has_workers` adds the page of workers to the navigation. Text is escaped (their names end in `.html`), and a name that is not defined is
-/// an error.
-pub(crate) fn environment(has_workers: bool) -> Environment<'static> {
+/// The templates with what they may call. Text is escaped (their names end in `.html`), and a name that is not defined is an error.
+pub(crate) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
@@ -48,7 +60,6 @@ pub(crate) fn environment(has_workers: bool) -> Environment<'static> {
     environment.add_filter("segment", |text: String| query::encode(&text));
     environment.add_filter("ticked", |text: String| Value::from_safe_string(ticked(&text)));
     environment.add_global("version", env!("CARGO_PKG_VERSION"));
-    environment.add_global("has_workers", has_workers);
     for (name, source) in TEMPLATES {
         // A template that does not parse is found by the tests; here it would only be missing.
         if let Err(error) = environment.add_template(name, source) {
@@ -90,7 +101,7 @@ mod tests {
 
     #[test]
     fn every_template_parses() {
-        let environment = environment(false);
+        let environment = environment();
         for (name, _) in TEMPLATES {
             environment.get_template(name).unwrap();
         }

@@ -8,7 +8,6 @@ use crate::node::{Data, Entry, Node};
 use crate::plugins::PluginDeclaration;
 use crate::problem::Log;
 use crate::source::{Source, Span};
-use crate::subworkflow::CallerAxes;
 use crate::suggest;
 use crate::template::Template;
 
@@ -66,6 +65,38 @@ impl DraftMatrix {
     pub fn axis_names(&self) -> BTreeSet<String> {
         self.axes.iter().map(|(name, _)| name.name.clone()).collect()
     }
+}
+
+/// The axes of a job's matrix that it has from the job that uses its workflow.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum CallerAxes {
+    #[default]
+    None,
+    Named(BTreeSet<String>),
+    All,
+}
+
+impl CallerAxes {
+    pub fn joined(&self, more: BTreeSet<String>) -> CallerAxes {
+        match self {
+            CallerAxes::None => CallerAxes::Named(more),
+            CallerAxes::Named(names) => CallerAxes::Named(names.iter().cloned().chain(more).collect()),
+            CallerAxes::All => CallerAxes::All,
+        }
+    }
+
+    pub fn contains(&self, axis: &str) -> bool {
+        match self {
+            CallerAxes::None => false,
+            CallerAxes::Named(names) => names.contains(axis),
+            CallerAxes::All => true,
+        }
+    }
+}
+
+/// Whether the value of `uses` names a file rather than a step kind.
+pub(crate) fn is_workflow_file(uses: &str) -> bool {
+    uses.contains('/') || uses.ends_with(".yaml") || uses.ends_with(".yml")
 }
 
 /// The maximum number of jobs of a file.

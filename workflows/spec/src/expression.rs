@@ -10,7 +10,6 @@ use crate::language::{self, LANGUAGE};
 use crate::node::Node;
 use crate::problem::Log;
 use crate::results::{NOTES, Notes};
-use crate::rewrite::{Renaming, Snippet};
 use crate::source::{Source, Span};
 use crate::suggest;
 use crate::token::{self, Kind, Names, Step, Token};
@@ -20,9 +19,7 @@ const MAX_LENGTH: usize = 1_000;
 /// The limits of the number of tokens in an expression, and of the nesting depth of its brackets: minijinja compiles
 /// recursively, and must not exceed a thread's stack.
 const MAX_WORDS: usize = 200;
-const MAX_BRACKETS: usize = 12;
-/// The limit of the number of tokens in an expression of a sub-workflow with its parameters filled in.
-const MAX_REWRITTEN: usize = 2_000;
+pub(crate) const MAX_BRACKETS: usize = 12;
 
 /// The maximum number of expressions in one text, with the literal parts between them.
 const MAX_PARTS: usize = 200;
@@ -32,11 +29,12 @@ const MAX_PARTS: usize = 200;
 pub(crate) struct Text {
     /// The whole scalar.
     pub span: Span,
-    parts: Vec<Part>,
+    pub parts: Vec<Part>,
 }
 
+/// A part of a text.
 #[derive(Debug, Clone)]
-enum Part {
+pub(crate) enum Part {
     Literal(String),
     Computed(Arc<Computed>),
 }
@@ -52,7 +50,7 @@ pub(crate) struct Computed {
     pub functions: Vec<Name>,
     /// Without `${{ }}`.
     pub text: String,
-    code: Expression<'static, 'static>,
+    pub code: Expression<'static, 'static>,
 }
 
 /// A variable with its attributes, such as `needs.data.outputs.dataset`.
@@ -164,47 +162,6 @@ impl Text {
             Part::Computed(computed) => Some(computed),
             Part::Literal(_) => None,
         })
-    }
-
-    /// With every expression rewritten; `None`, with problems, if that fails.
-    pub fn rewrite(&self, renaming: &Renaming, log: &mut Log) -> Option<Text> {
-        let part = |part: &Part| match part {
-            Part::Literal(text) => Some(Part::Literal(text.clone())),
-            Part::Computed(computed) => {
-                let before = log.count();
-                let snippet = renaming.rewrite(computed, log);
-                if log.count() > before {
-                    return None;
-                }
-                if snippet.text == computed.text {
-                    return Some(Part::Computed(computed.clone()));
-                }
-                compile_snippet(snippet, computed.span, log).map(|computed| Part::Computed(Arc::new(computed)))
-            }
-        };
-        let parts = self.parts.iter().map(part).collect::<Option<Vec<_>>>()?;
-        Some(Text { span: self.span, parts })
-    }
-
-    /// As one expression.
-    pub fn to_snippet(&self) -> Snippet {
-        let snippet = |computed: &Computed| Snippet {
-            text: computed.text.clone(),
-            paths: computed.paths.clone(),
-            functions: computed.functions.clone(),
-        };
-        if let (true, Some(computed)) = (self.is_one_expression(), self.computed().next()) {
-            return snippet(computed);
-        }
-        let text = |part: &Part| match part {
-            Part::Literal(text) => Snippet::literal(&Value::from(text.as_str())),
-            Part::Computed(computed) => {
-                Snippet::join("((", vec![(String::new(), snippet(computed))], &format!(") | {})", language::TEXT))
-            }
-        };
-        let parts = self.parts.iter().enumerate();
-        let parts = parts.map(|(at, part)| (if at > 0 { " ~ " } else { "" }.to_owned(), text(part))).collect();
-        Snippet::join("(", parts, ")")
     }
 
     /// The value: of any type if the text is a single expression (apart from surrounding blanks), otherwise a text.
@@ -430,25 +387,6 @@ fn compile(place: &Place<'_>, text: &str, tokens: &[Token], log: &mut Log) -> Op
         Err(error) => {
             let detail = error.detail().unwrap_or("syntax error").to_owned();
             refuse(whole, format!("the expression cannot be read: {detail}"), None);
-            None
-        }
-    }
-}
-
-/// Compiles a rewritten expression at the position of the original one.
-fn compile_snippet(snippet: Snippet, span: Span, log: &mut Log) -> Option<Computed> {
-    let Snippet { text, paths, functions } = snippet;
-    let (tokens, _) = token::scan(&text);
-    if tokens.len() > MAX_REWRITTEN || token::depth(&tokens) > 2 * MAX_BRACKETS {
-        let hint = "compute it in parts: a parameter for each, or a job of its own".to_owned();
-        log.report(span, "the expression is too long with the parameters of its workflow filled in", hint);
-        return None;
-    }
-    match LANGUAGE.compile_expression_owned(token::guard_products(&text, &tokens, language::NUMBER)) {
-        Ok(code) => Some(Computed { span, paths, functions, text, code }),
-        Err(error) => {
-            let detail = error.detail().unwrap_or("syntax error");
-            log.report(span, format!("the expression cannot be read with its parameters filled in: {detail}"), None);
             None
         }
     }

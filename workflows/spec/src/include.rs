@@ -4,11 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::draft::{Draft, Reader};
+use crate::draft::{Draft, Reader, is_workflow_file};
 use crate::node::{self, Data, Entry, Node};
 use crate::problem::Log;
 use crate::source::{Source, Span};
-use crate::subworkflow::is_workflow_file;
 
 /// The maximum depth of nested includes.
 const MAX_DEPTH: usize = 8;
@@ -128,7 +127,7 @@ impl Inclusion<'_> {
     /// The text of a file; `None`, with a problem, if it cannot be read or is too much.
     fn load_file(&mut self, written: &str, name: &str, span: Span, verb: &str, log: &mut Log) -> Option<String> {
         if self.parts.len() >= MAX_FILES {
-            let message = format!("`{written}` is one file too many: a workflow has at most {MAX_FILES}");
+            let message = format!("`{written}` is one file too many: at most {MAX_FILES} belong to a workflow");
             log.report(span, message, "put several of them into one file".to_owned());
             return None;
         }

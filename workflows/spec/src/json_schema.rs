@@ -24,12 +24,7 @@ pub fn json_schema(kinds: &[StepKind]) -> Value {
             "then": {"properties": {"with": {"$ref": format!("#/$defs/{name}")}}},
         }));
     }
-    let mut uses: Vec<Value> =
-        kinds.iter().map(|kind| json!({"const": kind.name, "description": kind.about})).collect();
-    uses.push(json!({
-        "type": "string", "pattern": r"/|\.ya?ml$", "examples": ["./train.yaml"],
-        "description": "A workflow file, relative to this file: its jobs become jobs of this workflow, and `with` sets its parameters.",
-    }));
+    let uses: Vec<Value> = kinds.iter().map(|kind| json!({"const": kind.name, "description": kind.about})).collect();
     definitions.insert("job".into(), job(&uses, rules));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -72,7 +67,10 @@ fn job(uses: &[Value], rules: Vec<Value>) -> Value {
     json!({
         "type": "object",
         "properties": {
-            "uses": {"description": "The step kind, or a workflow file.", "oneOf": uses},
+            "uses": {
+                "description": "The step kind; or a workflow file, relative to this file, whose jobs become jobs of this workflow, and whose parameters `with` sets.",
+                "anyOf": [{"oneOf": uses}, {"type": "string", "pattern": r"/|\.ya?ml$", "examples": ["./train.yaml"]}],
+            },
             "with": {"description": "The step's config."},
             "needs": {"description": "The jobs that run first, and whose outputs can be used.", "$ref": "#/$defs/names"},
             "if": {

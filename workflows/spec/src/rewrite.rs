@@ -6,13 +6,19 @@
 //! stage knows about sub-workflows.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::expression::{Computed, Name, Path};
+use crate::expression::{Computed, MAX_BRACKETS, Name, Part, Path, Text};
+use crate::language::{self, LANGUAGE};
 use crate::problem::Log;
+use crate::source::Span;
 use crate::suggest;
 use crate::token::{self, Kind, Token};
+
+/// The limit of the number of tokens in an expression of a sub-workflow with its parameters filled in.
+const MAX_REWRITTEN: usize = 2_000;
 
 /// An expression as text, without `${{ }}`.
 #[derive(Debug, Clone)]
@@ -222,6 +228,68 @@ fn call_output(path: &Path, job: &Name, call: &Call, log: &mut Log) -> Option<(S
             let hint =
                 format!("write `needs.{name}.outputs.NAME`, or name one of its jobs, such as `needs['{first}']`");
             log.report(span, format!("`{name}` uses a workflow, and only its declared outputs can be read"), hint);
+            None
+        }
+    }
+}
+
+impl Text {
+    /// With every expression rewritten; `None`, with problems, if that fails.
+    pub fn rewrite(&self, renaming: &Renaming, log: &mut Log) -> Option<Text> {
+        let part = |part: &Part| match part {
+            Part::Literal(text) => Some(Part::Literal(text.clone())),
+            Part::Computed(computed) => {
+                let before = log.count();
+                let snippet = renaming.rewrite(computed, log);
+                if log.count() > before {
+                    return None;
+                }
+                if snippet.text == computed.text {
+                    return Some(Part::Computed(computed.clone()));
+                }
+                compile_snippet(snippet, computed.span, log).map(|computed| Part::Computed(Arc::new(computed)))
+            }
+        };
+        let parts = self.parts.iter().map(part).collect::<Option<Vec<_>>>()?;
+        Some(Text { span: self.span, parts })
+    }
+
+    /// As one expression.
+    pub fn to_snippet(&self) -> Snippet {
+        let snippet = |computed: &Computed| Snippet {
+            text: computed.text.clone(),
+            paths: computed.paths.clone(),
+            functions: computed.functions.clone(),
+        };
+        if let (true, Some(computed)) = (self.is_one_expression(), self.computed().next()) {
+            return snippet(computed);
+        }
+        let text = |part: &Part| match part {
+            Part::Literal(text) => Snippet::literal(&Value::from(text.as_str())),
+            Part::Computed(computed) => {
+                Snippet::join("((", vec![(String::new(), snippet(computed))], &format!(") | {})", language::TEXT))
+            }
+        };
+        let parts = self.parts.iter().enumerate();
+        let parts = parts.map(|(at, part)| (if at > 0 { " ~ " } else { "" }.to_owned(), text(part))).collect();
+        Snippet::join("(", parts, ")")
+    }
+}
+
+/// Compiles a rewritten expression at the position of the original one.
+fn compile_snippet(snippet: Snippet, span: Span, log: &mut Log) -> Option<Computed> {
+    let Snippet { text, paths, functions } = snippet;
+    let (tokens, _) = token::scan(&text);
+    if tokens.len() > MAX_REWRITTEN || token::depth(&tokens) > 2 * MAX_BRACKETS {
+        let hint = "compute it in parts: a parameter for each, or a job of its own".to_owned();
+        log.report(span, "the expression is too long with the parameters of its workflow filled in", hint);
+        return None;
+    }
+    match LANGUAGE.compile_expression_owned(token::guard_products(&text, &tokens, language::NUMBER)) {
+        Ok(code) => Some(Computed { span, paths, functions, text, code }),
+        Err(error) => {
+            let detail = error.detail().unwrap_or("syntax error");
+            log.report(span, format!("the expression cannot be read with its parameters filled in: {detail}"), None);
             None
         }
     }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::draft::{Draft, DraftJob, DraftMatrix, MAX_JOBS, Reader};
+use crate::draft::{CallerAxes, Draft, DraftJob, DraftMatrix, MAX_JOBS, Reader, is_workflow_file};
 use crate::expression::Name;
 use crate::include::file_beside;
 use crate::node::Node;
@@ -26,11 +26,6 @@ const MAX_DEPTH: usize = 8;
 const MAX_WEIGHT: usize = 400_000;
 /// The longest value with expressions of a cell or of results, in bytes: it is inserted wherever the parameter is used.
 const MAX_ARGUMENT: usize = 4_000;
-
-/// Whether the value of `uses` names a file rather than a step kind.
-pub(crate) fn is_workflow_file(uses: &str) -> bool {
-    uses.contains('/') || uses.ends_with(".yaml") || uses.ends_with(".yml")
-}
 
 /// Replaces the jobs of the main file that use workflows. `workflows` are the files by name. The values of their parameters are added to
 /// `params`.
@@ -241,6 +236,9 @@ impl Insertion<'_, '_, '_> {
         prefix: &str,
     ) -> Option<BTreeMap<String, Snippet>> {
         let before = self.reader.log.count();
+        if let Some(with) = &job.with {
+            self.check_cell_names(job, with);
+        }
         let given = job.with.as_ref().map(|with| with.rewrite(renaming, self.reader.log));
         let given = match &given {
             None => Vec::new(),
@@ -282,6 +280,28 @@ impl Insertion<'_, '_, '_> {
             params.insert(param.key.clone(), snippet);
         }
         (self.reader.log.count() == before).then_some(params)
+    }
+
+    /// Reports names of cells that the calling job does not have: the jobs of the workflow may have others of the same name.
+    fn check_cell_names(&mut self, job: &DraftJob, template: &Template) {
+        let axes =
+            job.matrix.as_ref().map(|matrix| (matrix.axis_names(), matrix.whole.is_some() || matrix.include.is_some()));
+        for path in template.computed().into_iter().flat_map(|computed| &computed.paths) {
+            let axis = path.steps.first();
+            let hint = match (path.root.name.as_str(), &axes) {
+                ("matrix", None) => "add `strategy: {matrix: {..}}` to the job",
+                ("matrix", Some((known, open))) if !open && axis.is_some_and(|axis| !known.contains(&axis.name)) => {
+                    "add the axis to the matrix of the job"
+                }
+                ("replicate", _) if job.replicates.is_none() => "add `strategy: {replicates: 3}` to the job",
+                ("each", _) => "use `matrix` here",
+                _ => continue,
+            };
+            let name = axis.filter(|_| path.root.name == "matrix").map_or("", |axis| axis.name.as_str());
+            let shown = if name.is_empty() { path.root.name.clone() } else { format!("matrix.{name}") };
+            let message = format!("the job `{}` has no `{shown}`", job.name.name);
+            self.reader.report(axis.map_or(path.root.span, |axis| axis.span), message, hint.to_owned());
+        }
     }
 
     /// A value that depends on parameters alone. It must have the type of the default.
@@ -343,33 +363,6 @@ impl Insertion<'_, '_, '_> {
                 own.axes = outer.axes.iter().chain(&own.axes).cloned().collect();
                 own.exclude = own.exclude.take().or_else(|| outer.exclude.clone());
             }
-        }
-    }
-}
-
-/// The axes of a job's matrix that it has from the job that uses its workflow.
-#[derive(Debug, Clone, Default)]
-pub(crate) enum CallerAxes {
-    #[default]
-    None,
-    Named(BTreeSet<String>),
-    All,
-}
-
-impl CallerAxes {
-    fn joined(&self, more: BTreeSet<String>) -> CallerAxes {
-        match self {
-            CallerAxes::None => CallerAxes::Named(more),
-            CallerAxes::Named(names) => CallerAxes::Named(names.iter().cloned().chain(more).collect()),
-            CallerAxes::All => CallerAxes::All,
-        }
-    }
-
-    pub fn contains(&self, axis: &str) -> bool {
-        match self {
-            CallerAxes::None => false,
-            CallerAxes::Named(names) => names.contains(axis),
-            CallerAxes::All => true,
         }
     }
 }

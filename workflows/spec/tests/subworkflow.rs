@@ -142,7 +142,10 @@ jobs:
     assert_eq!(keys(&workflow), keys(&good(&[("flat.yaml", flat)])));
     // A job of the workflow with a matrix has the axes of both.
     let own = TRAIN.replace("    uses: train\n", "    uses: train\n    strategy: {matrix: {depth: [1, 2, 3]}}\n");
-    let workflow = good(&[("main.yaml", &shorter.replace(", replicates: 2", "")), ("train.yaml", &own)]);
+    let workflow = good(&[
+        ("main.yaml", &shorter.replace(", replicates: 2", "").replace("\"${{ replicate }}\"", "1")),
+        ("train.yaml", &own),
+    ]);
     assert_eq!(workflow.tasks.iter().filter(|task| task.job == "pre/train").count(), 12);
 }
 
@@ -229,6 +232,15 @@ fn what_is_wrong_is_shown_at_its_place() {
         ],
     );
     refused("jobs: {a: {uses: ./train.yaml, with: [1]}}", &["takes a mapping of its parameters"]);
+    let cells = "with: {seed: \"${{ replicate }}\", rate: \"${{ matrix.rate }}\", length: \"${{ each.x }}\"}";
+    refused(
+        &format!("jobs: {{a: {{uses: ./train.yaml, {cells}}}}}"),
+        &["the job `a` has no `replicate`", "the job `a` has no `matrix.rate`", "the job `a` has no `each`"],
+    );
+    refused(
+        &format!("jobs: {{a: {{uses: ./train.yaml, strategy: {{matrix: {{rat: [1]}}, replicates: 2}}, {cells}}}}}"),
+        &["the job `a` has no `matrix.rate`", "add the axis to the matrix"],
+    );
     refused(
         "jobs:\n  a: {uses: ./train.yaml}\n  b: {needs: a, uses: report, with: {values: {m: \"${{ needs.a.outputs.modle }}\"}}}",
         &["main.yaml:3:71: the workflow of `a` declares no output `modle`", "did you mean `model`?"],
@@ -306,15 +318,15 @@ fn depth_and_number_of_jobs_are_limited() {
     assert_eq!(chain(2, 8), "256 jobs");
     assert!(chain(10, 8).contains("more than 1000 jobs"), "{}", chain(10, 8));
     // Neither files without jobs, nor large values, nor nested arguments take unbounded time.
-    let calls = |file: &str, with: &str| -> String {
-        let jobs = (0..300)
+    let calls = |count: usize, file: &str, with: &str| -> String {
+        let jobs = (0..count)
             .map(|job| format!("  j{job}: {{uses: ./{file}, strategy: {{matrix: {{x: [1]}}}}, with: {with}}}\n"));
         format!("params: {{v: 1}}\njobs:\n{}", jobs.collect::<String>())
     };
     let empty = [
-        ("a.yaml", calls("b.yaml", "{}")),
-        ("b.yaml", calls("c.yaml", "{}")),
-        ("c.yaml", calls("d.yaml", "{}")),
+        ("a.yaml", calls(300, "b.yaml", "{}")),
+        ("b.yaml", calls(300, "c.yaml", "{}")),
+        ("c.yaml", calls(300, "d.yaml", "{}")),
         ("d.yaml", "params: {v: 1}\nclaims: []".to_owned()),
     ];
     let told =
@@ -322,11 +334,13 @@ fn depth_and_number_of_jobs_are_limited() {
     assert!(told(&empty).contains("more than 1000 jobs"), "{}", told(&empty));
     let large =
         format!("params: {{v: 1}}\njobs: {{a: {{uses: report, with: {{values: {{t: [{}]}}}}}}}}", "1, ".repeat(40_000));
-    let large = [("a.yaml", calls("b.yaml", "{}")), ("b.yaml", large)];
+    let large = [("a.yaml", calls(300, "b.yaml", "{}")), ("b.yaml", large)];
     assert!(told(&large).contains("contain too many values"), "{}", told(&large));
     let argument = format!("{{v: [\"${{{{ matrix.x }}}}\", {}]}}", "1, ".repeat(2_000));
-    let nested =
-        [("a.yaml", calls("b.yaml", &argument)), ("b.yaml", "params: {v: null}\njobs: {a: {uses: report}}".to_owned())];
+    let nested = [
+        ("a.yaml", calls(1, "b.yaml", &argument)),
+        ("b.yaml", "params: {v: null}\njobs: {a: {uses: report}}".to_owned()),
+    ];
     assert!(told(&nested).contains("the value of `v` has more than 4000 bytes"), "{}", told(&nested));
     let many = "\"${{ params.v ~ params.v ~ params.v ~ params.v ~ params.v ~ params.v ~ params.v ~ params.v }}\"";
     let deep: Vec<(String, String)> = (0..8)

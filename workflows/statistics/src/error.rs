@@ -39,6 +39,18 @@ pub enum StatisticsError {
         /// The length of the second list.
         second: usize,
     },
+    /// One error for all cells is needed, and they scatter differently on every scale.
+    #[error("{what} needs cells that scatter alike, and these do not, neither as measured nor as logarithms")]
+    UnequalVariances {
+        /// The statistic.
+        what: &'static str,
+    },
+    /// All observations have one value.
+    #[error("{what} needs values that differ, and all are equal")]
+    NoVariation {
+        /// The statistic.
+        what: &'static str,
+    },
     /// An argument lies outside its range.
     #[error("{name} is {value}, and must lie {range}")]
     OutOfRange {

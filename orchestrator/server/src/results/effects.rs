@@ -96,33 +96,11 @@ fn effects_in_job(rows: &[Row], column: &Column, at: usize, job: &str) -> Option
         Better::Higher => Direction::HigherIsBetter,
         Better::Neither => return None,
     };
-    // The same work as another row's does not count again.
-    let own = |row: &&Row| row.job == job && row.values[at].as_ref().is_none_or(|value| value.same_as.is_none());
-    let rows: Vec<&Row> = rows.iter().filter(own).collect();
-    let axes = varied_axes(&rows);
-    if axes.len() < 2 {
+    let sweep = SweepDesign::collect(rows, at, job)?;
+    if sweep.axes.len() < 2 {
         return None;
     }
-    let (mut observations, mut left_out) = (Vec::new(), Vec::new());
-    for row in &rows {
-        let values = row.values[at].as_ref().map_or(&[][..], |value| &value.measured.values[..]);
-        let spoiled = values.iter().filter(|value| !value.is_finite()).count();
-        if row.missing[at].is_selective() {
-            left_out.push(format!("{} ({})", row.cell, row.missing[at].describe(values.len())));
-        } else if spoiled > 0 {
-            left_out.push(format!("{} ({spoiled} of {} not finite)", row.cell, values.len()));
-        } else if let Some(value) = &row.values[at] {
-            let levels: Vec<usize> = axes.iter().map(|axis| axis.level_of(row)).collect::<Option<_>>()?;
-            let observed = std::iter::zip(values, value.replicates.iter().copied().chain(std::iter::repeat(None)));
-            observations.extend(observed.map(|(&value, block)| FactorialObservation {
-                levels: levels.clone(),
-                value,
-                block,
-            }));
-        }
-    }
-    let design: Vec<Axis> = axes.iter().map(VariedAxis::to_axis).collect();
-    let analysis = analyse(&design, &observations, direction, LEVEL).ok()?;
+    let analysis = analyse(&sweep.design(), &sweep.observations, direction, LEVEL).ok()?;
     // Exact values (a size in bytes) need no analysis.
     if analysis
         .effects
@@ -131,13 +109,62 @@ fn effects_in_job(rows: &[Row], column: &Column, at: usize, job: &str) -> Option
     {
         return None;
     }
-    Some(describe_effects(&analysis, &axes, column, at, job, left_out))
+    Some(describe_effects(&analysis, &sweep.axes, column, at, job, sweep.left_out))
+}
+
+/// The observations of a column in one job, for a factorial analysis.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SweepDesign {
+    /// The axes of which every row of the job has a value and that have several values.
+    pub axes: Vec<VariedAxis>,
+    /// The observations; their levels are places in [`VariedAxis::values`]. The same work as another row's does not count again.
+    pub observations: Vec<FactorialObservation>,
+    /// The cells that were left out, with the reason.
+    pub left_out: Vec<String>,
+}
+
+impl SweepDesign {
+    /// Collects the observations of the column `at`; `None` if the job has no row that says something of it.
+    #[must_use]
+    pub fn collect(rows: &[Row], at: usize, job: &str) -> Option<Self> {
+        let own = |row: &&Row| row.job == job && row.values[at].as_ref().is_none_or(|value| value.same_as.is_none());
+        let rows: Vec<&Row> = rows.iter().filter(own).collect();
+        let axes = varied_axes(&rows);
+        let (mut observations, mut left_out) = (Vec::new(), Vec::new());
+        for row in &rows {
+            let values = row.values[at].as_ref().map_or(&[][..], |value| &value.measured.values[..]);
+            let spoiled = values.iter().filter(|value| !value.is_finite()).count();
+            if row.missing[at].is_selective() {
+                left_out.push(format!("{} ({})", row.cell, row.missing[at].describe(values.len())));
+            } else if spoiled > 0 {
+                left_out.push(format!("{} ({spoiled} of {} not finite)", row.cell, values.len()));
+            } else if let Some(value) = &row.values[at] {
+                let levels: Vec<usize> = axes.iter().map(|axis| axis.level_of(row)).collect::<Option<_>>()?;
+                let observed = std::iter::zip(values, value.replicates.iter().copied().chain(std::iter::repeat(None)));
+                observations.extend(observed.map(|(&value, block)| FactorialObservation {
+                    levels: levels.clone(),
+                    value,
+                    block,
+                }));
+            }
+        }
+        (!rows.is_empty()).then_some(SweepDesign { axes, observations, left_out })
+    }
+
+    /// The axes for the analysis.
+    #[must_use]
+    pub fn design(&self) -> Vec<Axis> {
+        self.axes.iter().map(VariedAxis::to_axis).collect()
+    }
 }
 
 /// An axis with several levels among the rows of a job.
-struct VariedAxis {
-    name: String,
-    values: Vec<Value>,
+#[derive(Debug, Clone, PartialEq)]
+pub struct VariedAxis {
+    /// Its name.
+    pub name: String,
+    /// Its values, numbers by size.
+    pub values: Vec<Value>,
 }
 
 impl VariedAxis {

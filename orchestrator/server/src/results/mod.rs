@@ -18,7 +18,7 @@ mod ranking;
 mod table;
 
 pub use columns::{OTHERS_LOAD, Selection, direction_text, metric_kind};
-pub use effects::{AxisEffect, AxisLevel, Effects, Interaction};
+pub use effects::{AxisEffect, AxisLevel, Effects, Interaction, SweepDesign, VariedAxis};
 pub use measured::{Covers, Measured, number_to_json, summarize_values};
 pub use observations::{Missing, ObservationCollector, Observations, ObservedTasks};
 pub use ranking::{Candidate, Exclusion, Power, Ranking, ReplicateSeconds, rank_cells};

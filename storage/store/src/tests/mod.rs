@@ -10,4 +10,5 @@ mod model;
 mod neighbours;
 mod opening;
 mod story;
+mod usage;
 mod volume;

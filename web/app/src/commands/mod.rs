@@ -14,6 +14,7 @@ pub mod get;
 pub mod help;
 pub mod import;
 pub mod logs;
+pub mod notes;
 pub mod on;
 pub mod pause;
 pub mod plan;

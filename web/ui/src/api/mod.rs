@@ -6,21 +6,25 @@
 
 mod compare;
 mod curves;
+mod machine;
 mod openapi;
 mod regressions;
 mod runs;
 mod sweep;
+mod tables;
 mod tasks;
+mod workflows;
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request};
 use axum::http::header;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde::Serialize;
 
 use self::openapi::versioned;
+use self::tables::FORMAT;
 use crate::events::stream_events;
 use crate::query::Choices;
 use crate::server::Site;
@@ -48,6 +52,7 @@ const SWEEP: &[(&str, &str)] = &[
     ("x", "the axis across; `-` for none"),
     ("y", "the axis upwards; `-` for none"),
     ("at.AXIS", "the value at which another axis is held"),
+    FORMAT,
 ];
 
 const OF: (&str, &str) = (
@@ -85,6 +90,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             METRIC,
             ("x", "`step` (default), `time` (milliseconds since the first point) or `tokens`"),
             POINTS,
+            FORMAT,
         ],
     },
     Endpoint {
@@ -94,7 +100,18 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
             ("workflow", "the workflow's name (that of the latest complete run of a commit)"),
             METRIC,
             ("cell", "the cell, such as `train[states=16]` (the first one that has the metric)"),
+            FORMAT,
         ],
+    },
+    Endpoint {
+        path: "/api/machine",
+        about: "The workers and executors, the processors that were busy, and the tasks that wait, with the reasons.",
+        query: &[("span", "the time: `1h`, `6h` (default), `1d` or `7d`"), FORMAT],
+    },
+    Endpoint {
+        path: "/api/models",
+        about: "The models that tasks of the latest runs made, with their lineage. `next` is what to give as `before` to go on.",
+        query: &[("family", "only models of this family"), ("before", "only models of runs before this one")],
     },
     Endpoint { path: "/api/runs/{run}", about: "A run: its state, workflow, parameters and machine.", query: &[] },
     Endpoint {
@@ -105,13 +122,13 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/api/runs/{run}/results",
         about: "The table of results: a row for each cell, a column for each headline metric, and its verdict.",
-        query: &[],
+        query: &[FORMAT],
     },
     Endpoint { path: "/api/runs/{run}/artifacts", about: "The artifacts of the run's tasks.", query: &[] },
     Endpoint {
         path: "/api/runs/{run}/curves",
         about: "One metric over the training step.",
-        query: &[METRIC, BY, JOB, CELL, POINTS],
+        query: &[METRIC, BY, JOB, CELL, POINTS, FORMAT],
     },
     Endpoint {
         path: "/api/runs/{run}/length",
@@ -119,9 +136,50 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         query: &[
             ("metric", "the metric with `*` for the length, such as latency/*/*/median"),
             ("base", "the family that the others are compared with"),
+            FORMAT,
         ],
     },
     Endpoint { path: "/api/runs/{run}/sweep", about: "One metric over the axes of a job's matrix.", query: SWEEP },
+    Endpoint {
+        path: "/api/runs/{run}/pareto",
+        about: "Two metrics of the run's cells, and which cells no other cell beats in both; `null` without two such metrics.",
+        query: &[
+            ("x", "the metric across (the last headline)"),
+            ("y", "the metric upwards (the first headline)"),
+            FORMAT,
+        ],
+    },
+    Endpoint {
+        path: "/api/runs/{run}/parallel",
+        about: "The cells of a job over its axes and several metrics; `null` without results.",
+        query: &[
+            ("job", "the job (the one with the most axes)"),
+            ("metric", "a metric; given several times, several (the first four headlines)"),
+            ("colour", "the metric whose best cells have a `slot` above 0"),
+            ("keep.AXIS", "what is kept of an axis or a metric: `16..64`, `0.5..`, or values with commas between them"),
+            FORMAT,
+        ],
+    },
+    Endpoint {
+        path: "/api/runs/{run}/aggregate",
+        about: "Algorithms over several tasks: interquartile means, probabilities of improvement, performance profiles; `null` without a metric.",
+        query: &[
+            ("metric", "the metric (the first headline)"),
+            ("axis", "the axis whose values are tasks (one that is called task or dataset)"),
+            ("base", "the algorithm that the others are compared with (the first one)"),
+            ("scores", "`measured` (default) or `normalised`: 0 for the worst run of a task, 1 for the best one"),
+            FORMAT,
+        ],
+    },
+    Endpoint {
+        path: "/api/runs/{run}/importance",
+        about: "The shares of a metric's variance that the axes of a job account for; `null` without a metric.",
+        query: &[
+            ("metric", "the metric (the first headline)"),
+            ("job", "the job (the one with the most axes)"),
+            FORMAT,
+        ],
+    },
     Endpoint { path: "/api/runs/{run}/tasks/{task}", about: "A task and its attempts.", query: &[] },
     Endpoint {
         path: "/api/runs/{run}/tasks/{task}/log",
@@ -136,7 +194,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint {
         path: "/api/runs/{run}/tasks/{task}/curves",
         about: "The task's metrics over the training step; all of them unless one is named.",
-        query: &[METRIC, POINTS],
+        query: &[METRIC, POINTS, FORMAT],
     },
 ];
 
@@ -150,20 +208,29 @@ pub(crate) fn routes() -> Router<Site> {
             .route(&at("/compare"), get(compare::contrasts))
             .route(&at("/compare/curves"), get(compare::curves_of_sides))
             .route(&at("/regressions"), get(regressions::series))
+            .route(&at("/machine"), get(machine::describe))
+            .route(&at("/models"), get(machine::models))
             .route(&at("/runs/{run}"), get(runs::one))
             .route(&at("/runs/{run}/tasks"), get(runs::tasks))
             .route(&at("/runs/{run}/results"), get(runs::results))
             .route(&at("/runs/{run}/artifacts"), get(runs::artifacts))
             .route(&at("/runs/{run}/curves"), get(curves::data))
             .route(&at("/runs/{run}/sweep"), get(sweep::data))
+            .route(&at("/runs/{run}/aggregate"), get(sweep::aggregate))
+            .route(&at("/runs/{run}/pareto"), get(sweep::pareto))
+            .route(&at("/runs/{run}/parallel"), get(sweep::parallel))
+            .route(&at("/runs/{run}/importance"), get(sweep::importance))
             .route(&at("/runs/{run}/length"), get(sweep::length))
             .route(&at("/runs/{run}/tasks/{task}"), get(tasks::one))
             .route(&at("/runs/{run}/tasks/{task}/log"), get(tasks::log))
             .route(&at("/runs/{run}/tasks/{task}/curves"), get(tasks::curves));
     }
     router
+        .route_layer(middleware::from_fn(tables::as_table))
         .route_layer(middleware::from_fn(known_parameters))
         .route("/api/v1/openapi.json", get(openapi::document))
+        .route("/api/workflows/check", post(workflows::check))
+        .route("/api/v1/workflows/check", post(workflows::check))
         .route("/api/events", get(stream_events))
         .route("/api/v1/events", get(stream_events))
 }

@@ -86,6 +86,7 @@ fn openapi(has_lab: bool) -> Value {
         entry[endpoint.method] = lab_operation(endpoint);
     }
     paths.insert("/api/v1/events".to_owned(), json!({"get": events_operation()}));
+    paths.insert("/api/v1/workflows/check".to_owned(), json!({"post": check_operation()}));
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -186,6 +187,19 @@ fn events_operation() -> Value {
     })
 }
 
+fn check_operation() -> Value {
+    json!({
+        "operationId": "postWorkflowsCheck",
+        "summary": "Checks a workflow file: its problems with lines and columns, or its jobs and tasks. Nothing runs.",
+        "tags": ["results"],
+        "requestBody": {"required": true, "content": {"text/plain": {"schema": {"type": "string"}}}},
+        "responses": {
+            "200": {"description": "`problems`, `warnings` and `plan`.", "content": {"application/json": {"schema": {}}}},
+            "default": {"$ref": "#/components/responses/Error"},
+        },
+    })
+}
+
 fn path_parameters(path: &str) -> Vec<Value> {
     let names = path.split('{').skip(1).filter_map(|part| part.split('}').next());
     let parameter = |name: &str| {
@@ -204,7 +218,7 @@ fn path_parameters(path: &str) -> Vec<Value> {
 
 fn query_parameter(name: &str, about: &str) -> Value {
     let schema = match name {
-        "limit" | "offset" | "after" | "tail" | "points" => json!({"type": "integer", "minimum": 0}),
+        "limit" | "offset" | "before" | "after" | "tail" | "points" => json!({"type": "integer", "minimum": 0}),
         "threshold" => json!({"type": "number", "minimum": 0}),
         "by" => json!({"type": "string", "enum": ["cell", "task"]}),
         // By time and tokens for comparisons, otherwise an axis of a matrix.

@@ -14,6 +14,7 @@ use super::audit::{describe_action, record_action, record_of};
 use super::limits::{Client, Peer, Stream, count_body};
 use crate::error::Failure;
 use crate::mlflow::{READING, is_tracking_path, refuse_request};
+use crate::security::{foreign_failure, is_foreign};
 
 /// What the store keeps of a token: its BLAKE3 hash, in hexadecimal.
 #[must_use]
@@ -27,7 +28,8 @@ fn allowed_scopes(method: &Method, path: &str) -> &'static [&'static str] {
     match path {
         "/healthz" | "/readyz" | "/health" | "/version" => &[],
         "/api/v1/worker" => &["worker", "admin"],
-        "/api/v1/reports" => &["read", "submit", "worker", "admin"],
+        // Checking a workflow file changes nothing.
+        "/api/v1/reports" | "/api/v1/workflows/check" | "/editor" => &["read", "submit", "worker", "admin"],
         _ if begins("/api/v1/uploads/") || begins("/api/v1/resume/") => &["worker", "admin"],
         _ if path.strip_prefix("/api/2.0/mlflow/").is_some_and(|call| READING.contains(&call)) => {
             &["read", "submit", "worker", "admin"]
@@ -75,25 +77,12 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Whether a page of another site made a browser send this request: such a page must not act in the name of its reader. Programs
-/// send no origin.
-fn is_foreign(headers: &HeaderMap) -> bool {
-    let Some(origin) = headers.get(header::ORIGIN) else { return false };
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let own = |scheme: &str| origin.as_bytes() == format!("{scheme}://{host}").as_bytes();
-    !own("http") && !own("https")
-}
-
 /// Passes a request on if its token allows it, and if its client does not exceed the limits.
 pub(super) async fn check_token(State(lab): State<Arc<Lab>>, request: Request, next: Next) -> Response {
     let is_tracking = is_tracking_path(request.uri().path());
     let answer_failure = |failure| if is_tracking { refuse_request(&failure) } else { answer_failure(failure) };
     if is_foreign(request.headers()) {
-        return answer_failure(Failure {
-            status: 403,
-            error: "a page of another site sent this request".into(),
-            hint: "open this server's own pages, or use the command line".into(),
-        });
+        return answer_failure(foreign_failure());
     }
     let allowed = allowed_scopes(request.method(), request.uri().path());
     let peer = request.extensions().get::<Peer>().copied();
@@ -189,6 +178,9 @@ mod tests {
         check(Method::GET, "/runs/3", Some("read"));
         check(Method::GET, "/metrics", Some("read"));
         check(Method::POST, "/api/v1/reports", Some("read"));
+        check(Method::POST, "/editor", Some("read"));
+        check(Method::POST, "/api/v1/workflows/check", Some("read"));
+        check(Method::POST, "/editor/submit", Some("submit"));
         check(Method::POST, "/api/v1/runs", Some("submit"));
         check(Method::POST, "/api/v1/runs/3/cancel", Some("submit"));
         check(Method::PUT, "/api/v1/files/00", Some("submit"));

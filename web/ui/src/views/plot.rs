@@ -49,6 +49,53 @@ pub(crate) fn round_ticks(low: f64, high: f64) -> Vec<f64> {
     (0..=count).map(|at| (first + f64::from(at)) * step).filter(|tick| tick.is_finite()).collect()
 }
 
+/// What an axis covers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct AxisRange {
+    pub low: f64,
+    pub high: f64,
+    /// Whether the axis is logarithmic.
+    pub log: bool,
+}
+
+/// From this quotient of the largest and the smallest value, an axis is logarithmic.
+const WIDE: f64 = 20.0;
+
+/// The range of an axis with some room beyond the values; logarithmic if all are positive and span a factor of 20 or more. `None` if none
+/// is finite.
+pub(crate) fn widen(values: &[f64]) -> Option<AxisRange> {
+    let (low, high) = values
+        .iter()
+        .copied()
+        .filter(|value| value.is_finite())
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+    if low > high {
+        return None;
+    }
+    if low > 0.0 && high / low >= WIDE {
+        return Some(AxisRange { low: low / 1.2, high: high * 1.2, log: true });
+    }
+    let room = if high > low { 0.06 * (high - low) } else { low.abs().max(1.0) * 0.1 };
+    Some(AxisRange { low: low - room, high: high + room, log: false })
+}
+
+/// The ticks of an axis with its unit, so that `500 µs` is not written as `5.0e-4`.
+pub(crate) fn axis_ticks(range: &AxisRange, scale: &PlotScale, unit: &str) -> Vec<PlotTick> {
+    let text =
+        |value: f64| if unit.is_empty() { number_text(value) } else { assay_statistics::format::quantity(value, unit) };
+    let values = if range.log { decade_ticks(range.low, range.high) } else { round_ticks(range.low, range.high) };
+    values.into_iter().map(|value| PlotTick { at: scale.place(value), text: text(value) }).collect()
+}
+
+/// Powers of ten between two values; of a narrow range also 2 and 5 times them.
+pub(crate) fn decade_ticks(low: f64, high: f64) -> Vec<f64> {
+    let (from, to) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+    let steps: &[f64] = if high / low < 1000.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let stride = ((to - from) / 10).max(1) as usize;
+    let all = (from..=to).step_by(stride).flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
+    all.filter(|tick| *tick >= low && *tick <= high).collect()
+}
+
 /// A number for an axis, with three digits: `0.5`, `18.9k`, `2M`.
 pub(crate) fn number_text(value: f64) -> String {
     let size = value.abs();
@@ -131,6 +178,23 @@ mod tests {
     fn numbers_are_for_people() {
         let texts = [0.0, -0.0, 0.5, 0.492, 1.41, 20_000.0, 18_900.0, 2e6, 123.0, -0.25, 1e-5, 9999.0].map(number_text);
         assert_eq!(texts, ["0", "0", "0.5", "0.492", "1.41", "20k", "18.9k", "2M", "123", "-0.25", "1.0e-5", "9999"]);
+    }
+
+    #[test]
+    fn ranges_are_wider_than_their_values() {
+        let range = widen(&[1.0, 3.0, f64::NAN]).unwrap();
+        assert!(range.low < 1.0 && range.high > 3.0 && !range.log);
+        let wide = widen(&[0.001, 3.0]).unwrap();
+        assert!(wide.log && wide.low > 0.0);
+        assert!(!widen(&[-1.0, 300.0]).unwrap().log && widen(&[f64::INFINITY]).is_none() && widen(&[]).is_none());
+        assert!(widen(&[2.0]).unwrap().low < 2.0);
+        let texts = |low: f64, high: f64, unit: &str| {
+            let range = AxisRange { low, high, log: true };
+            let ticks = axis_ticks(&range, &PlotScale::new(low, high, (0.0, 100.0), true), unit);
+            ticks.into_iter().map(|tick| tick.text).collect::<Vec<_>>()
+        };
+        assert_eq!(texts(0.0009, 0.003, "s"), ["1 ms", "2 ms"]);
+        assert_eq!(texts(0.9, 200_000.0, ""), ["1", "10", "100", "1000", "10k", "100k"]);
     }
 
     #[test]

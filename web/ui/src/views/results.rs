@@ -78,13 +78,22 @@ pub(crate) struct EffectsView {
 
 /// The table of a run's headline metrics. The tasks are those of one run, in their order.
 pub(crate) fn results(tasks: &[TaskView], kinds: &[StepKind]) -> Results {
+    tabulate(tasks, kinds, &Selection::Headlines)
+}
+
+fn tabulate(tasks: &[TaskView], kinds: &[StepKind], selection: &Selection) -> Results {
     let tasks: Vec<TaskResult<'_>> = tasks.iter().map(TaskView::result).collect();
-    assay_server::tabulate_results(&tasks, kinds, &Selection::Headlines)
+    assay_server::tabulate_results(&tasks, kinds, selection)
 }
 
 /// The same for a page.
 pub(crate) fn view(tasks: &[TaskView], kinds: &[StepKind]) -> ResultsView {
-    let table = results(tasks, kinds);
+    view_selection(tasks, kinds, &Selection::Headlines)
+}
+
+/// The table of chosen metrics for a page.
+pub(crate) fn view_selection(tasks: &[TaskView], kinds: &[StepKind], selection: &Selection) -> ResultsView {
+    let table = tabulate(tasks, kinds, selection);
     let standing = table.rows.iter().map(|row| row.state.map(of_task)).collect();
     let observed = |value: &Option<CellValue>| value.as_ref().map_or(0, |value| value.measured.n);
     let words = |row: &Row| {

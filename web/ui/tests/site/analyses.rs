@@ -270,8 +270,8 @@ async fn the_api_is_described_for_programs() {
     let document = answer.json();
     assert_eq!(document["openapi"], "3.1.0");
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 15, "{:?}", paths.keys());
-    for (path, operations) in paths {
+    assert_eq!(paths.len(), 22, "{:?}", paths.keys());
+    for (path, operations) in paths.iter().filter(|(path, _)| *path != "/api/v1/workflows/check") {
         let operation = &operations["get"];
         let mut parameters = operation["parameters"].as_array().into_iter().flatten();
         let in_path = path.matches('{').count();

@@ -15,7 +15,7 @@ mod quadrature;
 mod student;
 mod studentized_range;
 
-pub use fisher::{fisher_tail, ln_gamma};
+pub use fisher::{fisher_tail, ln_gamma, noncentral_fisher_cdf};
 pub use many_one::{Sides, many_one_cdf, many_one_critical, many_one_tail};
 pub use normal::{normal_cdf, normal_density, normal_quantile};
 pub(crate) use quadrature::solve_rising;

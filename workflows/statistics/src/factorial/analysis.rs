@@ -98,15 +98,20 @@ pub fn analyse(
         None => separate(&cells.observations)?,
     };
     let sheet = Sheet { axes, cells: &cells, fit: &fit, level, direction };
-    let singles = (0..axes.len()).map(|axis| vec![axis]);
-    let pairs = (0..axes.len()).flat_map(|a| (a + 1..axes.len()).map(move |b| vec![a, b]));
-    let terms: Vec<Vec<usize>> = singles.chain(pairs).collect();
+    let terms = list_terms(axes.len());
     let mut effects: Vec<Effect> = terms.iter().map(|term| sheet.effect(term, &terms)).collect();
     let tested: Vec<Option<f64>> = effects.iter().map(|effect| effect.p).collect();
     for (effect, corrected) in std::iter::zip(&mut effects, holm_of_tested(&tested)?) {
         effect.p_corrected = corrected;
     }
     Ok(Analysis { scale: scale.unwrap_or(Scale::Linear), error: fit.error.clone(), equal_variances, effects })
+}
+
+/// Each axis, then each pair of axes.
+pub(super) fn list_terms(axes: usize) -> Vec<Vec<usize>> {
+    let singles = (0..axes).map(|axis| vec![axis]);
+    let pairs = (0..axes).flat_map(|a| (a + 1..axes).map(move |b| vec![a, b]));
+    singles.chain(pairs).collect()
 }
 
 fn separate(cells: &[Vec<Observation>]) -> Result<CellMeans, StatisticsError> {
@@ -117,12 +122,12 @@ fn separate(cells: &[Vec<Observation>]) -> Result<CellMeans, StatisticsError> {
 }
 
 /// All that an effect is computed from.
-struct Sheet<'a> {
-    axes: &'a [Axis],
-    cells: &'a Cells,
-    fit: &'a CellMeans,
-    level: f64,
-    direction: Direction,
+pub(super) struct Sheet<'a> {
+    pub axes: &'a [Axis],
+    pub cells: &'a Cells,
+    pub fit: &'a CellMeans,
+    pub level: f64,
+    pub direction: Direction,
 }
 
 impl Sheet<'_> {
@@ -143,14 +148,25 @@ impl Sheet<'_> {
         Effect { axes: term.to_vec(), freedom, f, p, p_corrected: None, share, levels, trend }
     }
 
-    /// Of type II: what the term explains beyond all terms that do not contain it.
-    fn sum_of_squares(&self, term: &[usize], terms: &[Vec<usize>]) -> (f64, usize) {
-        let y: Vec<f64> = self.cells.rows().iter().map(|(_, observation)| observation.value).collect();
-        let contains = |other: &&Vec<usize>| !term.iter().all(|axis| other.contains(axis));
-        let mut columns = vec![vec![1.0; y.len()]];
+    /// The observations, cell by cell.
+    pub fn values(&self) -> Vec<f64> {
+        self.cells.rows().iter().map(|(_, observation)| observation.value).collect()
+    }
+
+    /// The columns that every model has: the constant, and the blocks if they are removed from the error.
+    pub fn base_columns(&self) -> Vec<Vec<f64>> {
+        let mut columns = vec![vec![1.0; self.cells.rows().len()]];
         if matches!(self.fit.error, ErrorTerm::Pooled { blocked: true, .. }) {
             columns.extend(self.cells.block_columns());
         }
+        columns
+    }
+
+    /// Of type II: what the term explains beyond all terms that do not contain it.
+    pub fn sum_of_squares(&self, term: &[usize], terms: &[Vec<usize>]) -> (f64, usize) {
+        let y = self.values();
+        let contains = |other: &&Vec<usize>| !term.iter().all(|axis| other.contains(axis));
+        let mut columns = self.base_columns();
         columns.extend(terms.iter().filter(contains).flat_map(|other| self.cells.columns(self.axes, other)));
         let own = self.cells.columns(self.axes, term);
         let (without, few) = residual(&columns, &y);

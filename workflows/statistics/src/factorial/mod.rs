@@ -2,7 +2,9 @@
 
 mod analysis;
 mod design;
+mod importance;
 pub(crate) mod linear;
 
 pub use analysis::{Analysis, Effect, LevelEffect, Trend, analyse};
 pub use design::{Axis, FactorialObservation};
+pub use importance::{Importance, VarianceShare, variance_shares};

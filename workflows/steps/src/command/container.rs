@@ -124,7 +124,7 @@ impl Container {
         Ok(RunningContainer { guard })
     }
 
-    /// Explains an exit code with which the runtime reports that the program was not run; `None` for any other.
+    /// Explains an exit code with which the runtime reports that it could not run the program; `None` for any other.
     pub fn explain_exit(&self, code: i32, program: &str) -> Option<(String, &'static str)> {
         let runtime = self.runtime.file_name().unwrap_or_default().to_string_lossy();
         match code {
@@ -133,8 +133,10 @@ impl Container {
                 "the lines below say why; try the image by hand: `podman run --rm IMAGE`",
             )),
             NOT_EXECUTABLE | NOT_FOUND => Some((
-                format!("the program `{program}` could not be started in a container of `{}`", self.image),
-                "the image must contain it, or `files:` must list it",
+                format!(
+                    "`{program}` exited with code {code}, which {runtime} also reports if it cannot start a program"
+                ),
+                "the image must contain the program, or `files:` must list it",
             )),
             _ => None,
         }

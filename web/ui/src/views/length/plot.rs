@@ -4,7 +4,7 @@ use assay_statistics::format;
 use assay_statistics::trends::crossover::Crossover;
 use serde::Serialize;
 
-use super::super::plot::{PlotScale, PlotTick, fit_text, number_text};
+use super::super::plot::{PlotScale, PlotTick, decade_ticks, fit_text, number_text};
 use super::fits::{FamilyView, LengthView};
 
 const WIDTH: f64 = 820.0;
@@ -204,15 +204,6 @@ fn length_ticks(lengths: &[u64], x: &PlotScale) -> Vec<PlotTick> {
         }
     }
     ticks
-}
-
-/// Powers of ten between two values; of a narrow range also 2 and 5 times them.
-fn decade_ticks(low: f64, high: f64) -> Vec<f64> {
-    let (from, to) = (low.log10().floor() as i32, high.log10().ceil() as i32);
-    let steps: &[f64] = if high / low < 1000.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-    let stride = ((to - from) / 10).max(1) as usize;
-    let all = (from..=to).step_by(stride).flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
-    all.filter(|tick| *tick >= low && *tick <= high).collect()
 }
 
 #[cfg(test)]
