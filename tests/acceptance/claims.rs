@@ -166,6 +166,13 @@ fn every_file_of_the_ledger_is_judged() {
     assert_eq!(impossible.into_iter().collect::<Vec<String>>(), ["babi-mean", "memory-savings-512"]);
     let numbers = Ran::of(home.output(&["claims", &format!("{folder}/pulse-numbers.yaml"), "--json"]));
     let claims = &numbers.json["files"][0]["claims"];
+    // They are recorded once, so that `assay claims` and the page `/claims` show them.
+    assert_eq!(numbers.json["files"][0]["run"], 1);
+    let again = Ran::of(home.output(&["claims", &format!("{folder}/pulse-numbers.yaml"), "--json"]));
+    assert_eq!(again.json["files"][0]["run"], 1);
+    let recorded = Ran::of(home.output(&["claims", "--json"]));
+    assert_eq!(verdicts(&recorded.json["files"][0]["claims"]), verdicts(claims));
+    assert_eq!(recorded.json["files"].as_array().map(Vec::len), Some(1));
     let verdict = |id: &str| verdicts(claims).into_iter().find(|(name, _)| *name == id).map(|(_, verdict)| verdict);
     assert_eq!(verdict("lra-averages"), Some("consistent"));
     assert_eq!(verdict("babi-mean"), Some("impossible"));

@@ -1,4 +1,4 @@
-//! Resources that the runs of one machine share, whatever their stores are.
+//! Resources that the runs of one machine share, even with different stores.
 
 use std::process::Child;
 
@@ -35,7 +35,7 @@ fn an_exclusive_task_waits_for_the_tasks_of_other_runs_even_if_they_are_killed()
     let mut long = training(&first);
     let exclusive = second.spawn("measured.yaml", &[]);
     let why = wait_until(&second, "train", "ready");
-    assert_eq!(why, "waits for the machine to itself: tasks of other runs are under way on it");
+    assert_eq!(why, "waits for the machine to itself: tasks of other runs are running on it");
     // The kernel releases the locks of a process that cannot do so itself.
     signal(long.id(), "KILL");
     long.wait().expect("assay is gone");

@@ -71,6 +71,25 @@ fn the_plugins_that_ship_work_in_one_workflow_and_the_results_name_them() {
 }
 
 #[test]
+fn a_search_proposes_trials_from_results_and_a_step_reads_the_best_model() {
+    let home = Home::new();
+    let small = ["-P", "examples=64", "-P", "steps=4", "-P", "trials=3"];
+    let ran = home.run("search.yaml", &small);
+    ran.succeeded();
+    let trials = |job: &str| ran.task(job)["outputs"]["trials"].as_array().cloned().unwrap_or_default();
+    assert!(!trials("round1").is_empty() && !trials("round2").is_empty());
+    assert_eq!(
+        (&ran.task("round1")["outputs"]["finished"], &ran.task("round2")["outputs"]["finished"]),
+        (&false.into(), &true.into())
+    );
+    let content = ran.task("content");
+    assert!(content["metrics"]["distinct"].as_f64().is_some_and(|bytes| bytes > 10.0), "{content:#}");
+    assert!(content["outputs"]["result"]["bytes"].as_u64().is_some_and(|bytes| bytes > 1000), "{content:#}");
+    assert_eq!(names(&content["plugins"]), ["bytes", "climb"]);
+    assert_eq!(home.run("search.yaml", &small).succeeded().worked(), Vec::<&str>::new(), "all of it is cached");
+}
+
+#[test]
 fn a_changed_component_reruns_the_tasks_that_use_it_and_those_behind_them() {
     let (folder, file) = copied();
     let home = Home::new();

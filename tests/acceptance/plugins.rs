@@ -17,7 +17,7 @@ fn plugin(args: &[&str]) -> (Option<i32>, String, String) {
 
 #[test]
 fn the_plugins_that_ship_keep_their_promises() {
-    for name in ["dyck", "calibration", "pace"] {
+    for name in ["dyck", "calibration", "pace", "climb"] {
         let (code, out, errors) = plugin(&["check", shipped(name).to_str().unwrap()]);
         assert_eq!((code, errors.as_str()), (Some(0), ""), "{out}");
         assert!(out.starts_with(&format!("{name} 1.0.0")) && out.ends_with("all laws hold\n"), "{out}");
@@ -41,6 +41,28 @@ fn a_plugin_is_run_alone() {
     let pace = shipped("pace");
     let (_, out, _) = plugin(&["run", pace.to_str().unwrap(), "--count", "2"]);
     assert!(out.contains("until step 50: at most 16 tokens (as before)"), "{out}");
+    let (_, out, _) =
+        plugin(&["run", shipped("climb").to_str().unwrap(), "--count", "2", "--space", r#"{"a": [1, 2]}"#]);
+    assert!(
+        out.contains("round 1\n") && out.contains("round 3 (the last one)") && out.contains("    {\"a\":"),
+        "{out}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let (text, counts) = (folder.path().join("text"), folder.path().join("counts.csv"));
+    std::fs::write(&text, "aab").unwrap();
+    let named = [format!("data={}", text.display()), format!("counts={}", counts.display())];
+    let bytes = shipped("bytes");
+    let step = |command: &str| {
+        plugin(&[command, bytes.to_str().unwrap(), "--input", named[0].as_str(), "--output", named[1].as_str()])
+    };
+    let (code, out, _) = step("run");
+    assert!(
+        code == Some(0) && out.contains("result: {\"bytes\":3}\n  distinct = 2\n  output counts: 10 bytes\n"),
+        "{out}"
+    );
+    assert_eq!(std::fs::read_to_string(&counts).unwrap(), "97,2\n98,1\n");
+    let (code, out, _) = step("check");
+    assert!(code == Some(0) && out.ends_with("all laws hold\n"), "{out}");
     let calibration = shipped("calibration");
     let (_, out, _) = plugin(&["run", calibration.to_str().unwrap()]);
     assert!(out.contains("  ece = 0."), "{out}");
@@ -60,5 +82,5 @@ fn a_new_plugin_can_be_begun_once_and_what_is_no_plugin_is_refused() {
     assert_eq!(code, Some(2));
     assert!(errors.contains("plugin `plugin` cannot be loaded: it is not WebAssembly"), "{errors}");
     let (_, _, errors) = plugin(&["build", folder.path().to_str().unwrap()]);
-    assert!(errors.contains("has neither `plugin.c` nor `app.py`"), "{errors}");
+    assert!(errors.contains("has no `plugin.c`, `app.py` or `app.js`"), "{errors}");
 }

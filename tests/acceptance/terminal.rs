@@ -152,7 +152,7 @@ fn parameters_come_from_files_and_reach_parts() {
     assert_ne!(config(&["--params", &params]), small);
     assert_eq!(config(&["--params", &params, "-P", "size.train=20"]), small);
     let output = home.output(&["run", &file, "-P", "size.trian=3"]);
-    assert!(err(&output).contains("names no part of `size`"), "{}", err(&output));
+    assert!(err(&output).contains("names a part that is not in `size`"), "{}", err(&output));
 }
 
 #[test]

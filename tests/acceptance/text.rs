@@ -1,5 +1,6 @@
 //! A local text is identified by its content: the content determines what runs, not the path.
 
+use std::io::Write;
 use std::path::Path;
 
 use crate::support::{Home, Ran};
@@ -83,10 +84,10 @@ fn what_is_refused_leaves_nothing_behind() {
     place(here.path(), "replaced");
     let large = std::fs::File::create(here.path().join("texts/poem.txt")).expect("it can be written");
     // A sparse file: it needs no disk space, but copying it would take a while.
-    large.set_len((1 << 28) + 1).expect("it can be made longer");
+    large.set_len((64 << 30) + 1).expect("it can be made longer");
     let ran = run(&home, here.path());
     let message = ran.task("data")["error"]["message"].as_str().unwrap_or_default();
-    assert!(message.contains("poem.txt` has 268435457 bytes, which is more than 268435456"), "{message}");
+    assert!(message.contains("poem.txt` has 68719476737 bytes, which is more than 68719476736"), "{message}");
     let left = |folder: &str| std::fs::read_dir(home.store().join(folder)).map_or(0, Iterator::count);
     assert_eq!((left("artifacts"), left("work")), (0, 0));
     // A folder with another database is not changed.
@@ -110,4 +111,38 @@ fn a_text_that_is_not_there_is_named() {
     assert!(message.contains("poem.txt"), "{message}");
     let plan = home.output(&["plan", &here.path().join("text.yaml").display().to_string()]);
     assert!(String::from_utf8_lossy(&plan.stderr).contains("poem.txt"));
+}
+
+/// The tokens of a text of 100 million bytes take 400 million bytes in memory. A step reads them from the file instead.
+#[test]
+fn a_large_text_needs_little_memory() {
+    let (home, here) = (Home::new(), tempfile::tempdir().unwrap());
+    let workflow = "
+name: large
+params: {window: 50000}
+jobs:
+  data:
+    uses: prepare
+    with: {dataset: text, file: large.txt, length: 256, valid_fraction: 0.00001, test_fraction: 0.00001}
+  train:
+    needs: [data]
+    uses: train
+    with:
+      data: \"${{ needs.data.outputs.dataset }}\"
+      model: {family: ten, dim: 8, layers: 1, states: 4}
+      optimizer: {name: adamw, lr: 3e-3}
+      batch_size: 4
+      shuffle_window: \"${{ params.window }}\"
+      curriculum: [{until_step: 20, max_length: 256}]
+";
+    std::fs::write(here.path().join("text.yaml"), workflow).expect("the workflow is written");
+    let mut text = std::io::BufWriter::new(std::fs::File::create(here.path().join("large.txt")).expect("a file"));
+    (0..5_000_000_u64).for_each(|line| writeln!(text, "{:019}", line.wrapping_mul(line) % 9_999_991).expect("written"));
+    text.flush().expect("written");
+    let ran = run(&home, here.path());
+    assert_eq!(ran.succeeded().worked(), ["data", "train"]);
+    let data = &ran.task("data")["metrics"];
+    assert_eq!(data["data/bytes"].as_f64(), Some(1e8));
+    let peak = ran.task("train")["metrics"]["memory/peak_bytes"].as_f64().expect("it is reported");
+    assert!(peak < 250e6, "{peak} bytes");
 }

@@ -1,4 +1,4 @@
-"""Against PyTorch on a GPU: TEN's recurrence, attention and a training step, both sides in turn in one run.
+"""Against PyTorch on a GPU: TEN's recurrence, attention and a training step, both sides alternately in one run.
 
     python tests/gpu/peers.py --program FILE [--results FOLDER] [--commit ID] [--rounds 15]
     python tests/gpu/peers.py --program FILE --device cpu --tiny    only to see that it works
@@ -9,7 +9,7 @@ compute the same loss and the same norm of the gradient; every formulation is ti
 near the quickest meet us in rounds of blocks in a random order. A ratio is the time of the one that is quickest then over ours,
 with its 95 % bootstrap interval.
 
-Without PyTorch, or without a CUDA device of its, it says so in one line and is done.
+Without PyTorch, or without a CUDA device for it, it prints one line and exits.
 """
 
 import argparse
@@ -307,7 +307,7 @@ def keep(rows, options, machine):
 
 
 def driver():
-    """NVIDIA's kernel module, as it names itself; `None` where there is none."""
+    """NVIDIA's kernel module, as it names itself; `None` if absent."""
     try:
         return Path("/proc/driver/nvidia/version").read_text().splitlines()[0].strip()
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""Training against PyTorch: both sides in turn, in one run, on the same threads.
+"""Training against PyTorch: both sides alternately, in one run, on the same threads.
 
     python tests/peers/compare.py                      all families and sizes
     python tests/peers/compare.py ten/S ten/M          some of them

@@ -17,7 +17,7 @@ pub(crate) type Made = std::result::Result<Tensor, TchError>;
 /// A tensor behind a lock: libtorch's handles may go from thread to thread, but not be used by two at once.
 struct Held(Mutex<Tensor>);
 
-/// An error of libtorch as ours. Its message goes on with a trace of C++ frames, which is left out.
+/// An error of libtorch as ours. Its message continues with a trace of C++ frames, which is left out.
 pub(crate) fn failed(operation: &'static str, error: &TchError) -> TensorError {
     let text = error.to_string();
     let first = text.lines().next().unwrap_or("it gave no reason");

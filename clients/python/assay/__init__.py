@@ -1,6 +1,6 @@
 """Parameters, metrics and files of a script that runs as a step of Assay (`uses: command`).
 
-A script that is started by hand finds the same functions: see each of them.
+The functions also work in a script that runs outside of a workflow, as each of them describes.
 """
 
 import json
@@ -24,7 +24,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-#: Where a script that is started by hand finds its outputs and checkpoints.
+#: The folder for outputs and checkpoints of a script that runs outside of a workflow.
 _BY_HAND = "assay-run"
 
 
@@ -38,9 +38,9 @@ def in_step():
 
 
 def params(**defaults):
-    """The values of the step's `params:` as a dict. `defaults` has the values that the step does not set.
+    """The values of the step's `params:` as a dict. `defaults` are used for values that the step does not set.
 
-    By hand: the defaults.
+    Outside of a workflow: the defaults.
     """
     values = dict(defaults)
     path = os.environ.get("ASSAY_PARAMS")
@@ -56,7 +56,7 @@ def log(step=None, values=None, /, **metrics):
     `step` is a whole number from 0, the x axis of the metric's curve. Without it the numbers are final values. A value is anything that
     `float` accepts, such as a NumPy scalar or a tensor with one element. A number that is not finite ends the step.
 
-    By hand: prints `step=10 loss=0.5`.
+    Outside of a workflow: prints `step=10 loss=0.5`.
 
     Raises `StepError` if a value is not a number, or the step is not a whole number.
     """
@@ -110,7 +110,7 @@ def input(name):  # noqa: A001 - the word of the workflow file
 def output(name):
     """The path at which to write a file that the step lists under `outputs:`, as in `outputs: {model: model}`.
 
-    Folders in `name` are created: `output("plots/loss.png")`. By hand: a path below `assay-run`.
+    Folders in `name` are created: `output("plots/loss.png")`. Outside of a workflow: a path below `assay-run`.
 
     Raises `StepError` if the path leaves the folder of outputs.
     """
@@ -124,10 +124,10 @@ def output(name):
 
 
 def resume():
-    """The folder for checkpoints, which all attempts at the same work share: the next attempt finds what one left there.
+    """The folder for checkpoints. All attempts at the same work share it, so that an attempt finds the files of earlier ones.
 
-    Write a file under another name and rename it: an attempt that is killed then leaves the old file or the new one, not a part. By
-    hand: a folder below `assay-run`.
+    Write a file under another name and rename it: an attempt that is killed then leaves the old file or the new one, not a part.
+    Outside of a workflow: a folder below `assay-run`.
     """
     folder = pathlib.Path(os.environ.get("ASSAY_RESUME") or pathlib.Path(_BY_HAND, "resume"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -135,22 +135,22 @@ def resume():
 
 
 def seed():
-    """A seed below 2^31 that depends on the replicate alone. By hand: 0."""
+    """A seed below 2^31 that depends only on the replicate. Outside of a workflow: 0."""
     return _integer("ASSAY_SEED", 0)
 
 
 def replicate():
-    """The number of the replicate, from 1. By hand: 1."""
+    """The number of the replicate, from 1. Outside of a workflow: 1."""
     return _integer("ASSAY_REPLICATE", 1)
 
 
 def threads():
-    """How many threads the step may use: `cpus` of the task. By hand: the number of processors."""
+    """How many threads the step may use: `cpus` of the task. Outside of a workflow: the number of processors."""
     return _integer("ASSAY_THREADS", os.cpu_count() or 1)
 
 
 def device():
-    """The name of the task's backend, such as `cpu` or `cuda`. By hand: `cpu`."""
+    """The name of the task's backend, such as `cpu` or `cuda`. Outside of a workflow: `cpu`."""
     return os.environ.get("ASSAY_DEVICE") or "cpu"
 
 

@@ -21,7 +21,7 @@ pub struct Entry {
 
 /// The journal has a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("entry {expected} of the journal is missing: entry {found} stands in its place")]
+#[error("entry {expected} of the journal is missing: found entry {found} instead")]
 pub struct JournalGap {
     /// The expected number.
     pub expected: u64,
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(core, before);
         let late = Entry { seq: 3, now: Millis(6), event: Event::Tick };
         let gap = replay([first, late]).unwrap_err();
-        assert_eq!(gap.to_string(), "entry 2 of the journal is missing: entry 3 stands in its place");
+        assert_eq!(gap.to_string(), "entry 2 of the journal is missing: found entry 3 instead");
     }
 
     #[test]
@@ -88,5 +88,22 @@ mod tests {
         let settings = r#"{"lease_ms":null,"patience_ms":0,"grace_ms":10000,"resend_ms":null}"#;
         assert_eq!(text, format!(r#"{{"seq":1,"now":5,"event":{{"event":"configured","settings":{settings}}}}}"#));
         assert_eq!(serde_json::from_str::<Entry>(&text).unwrap(), entry);
+    }
+
+    /// As written before retries had `memory_factor`, `timeout_factor` and `exclude_worker`.
+    const OLD: &str = r#"{"seq":1,"now":5,"event":{"event":"run_submitted","run":1,"plan":{"tasks":[{"address":"a","job":0,"needs":[],
+        "variants":[{"backend":"cpu","cpus":1,"memory":null,"exclusive":false}],
+        "retry":{"max":2,"when":["oom"],"backoff_ms":10,"factor":2.0},"timeout_ms":null}],
+        "jobs":[{"name":"a","max_parallel":null,"fail_fast":false}]}}}"#;
+
+    #[test]
+    fn an_entry_of_an_older_version_is_read() {
+        let entry: Entry = serde_json::from_str(OLD).unwrap();
+        let written = serde_json::to_value(&entry).unwrap();
+        let old: serde_json::Value = serde_json::from_str(OLD).unwrap();
+        assert_eq!(written, old, "a retry without the new keys is written as before");
+        let state = replay([entry]).unwrap();
+        let retry = &state.run(crate::RunId(1)).unwrap().plan().tasks[0].retry;
+        assert_eq!((retry.memory_factor, retry.timeout_factor, retry.exclude_worker), (None, None, false));
     }
 }

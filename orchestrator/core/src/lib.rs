@@ -41,8 +41,8 @@
 //! 3. Check [`Orchestrator::accepts`] before storing anything from an attempt, and store its artifacts before applying
 //!    its [`Event::AttemptEnded`].
 //! 4. Deliver [`Event::AttemptEnded`] until it has been applied: a worker repeats it until the driver acknowledges it.
-//! 5. Number workers by [`Orchestrator::next_worker`]: one number is one life of one process.
-//! Number workers by [`Orchestrator::next_worker`]: one number for each lifetime of a process.
+//! 5. Number workers by [`Orchestrator::next_worker`]: one number for each lifetime of a process.
+//!
 //! # Duties of a worker
 //!
 //! It starts an attempt at most once, however often it is asked to, and never after it was asked to stop it. It answers every
@@ -59,6 +59,8 @@ mod orchestrator;
 mod plan;
 mod run;
 mod sanity;
+#[cfg(test)]
+mod sanity_tests;
 mod schedule;
 mod settings;
 mod snapshot;
@@ -74,7 +76,7 @@ pub use ids::{AttemptId, Epoch, JobIx, RunId, TaskId, TaskIx, WorkerId};
 pub use journal::{Entry, JournalGap, replay};
 pub use orchestrator::Orchestrator;
 pub use plan::{JobPlan, LONGEST_BACKOFF_MS, PREEMPTIONS, PlanError, Resource, Retry, RunPlan, TaskPlan, TriggerRule};
-pub use run::{Run, RunPhase};
+pub use run::{ReadyGroup, Run, RunPhase};
 pub use settings::Settings;
 pub use task::{ScheduledTask, SkipReason, TaskState};
 pub use time::Millis;

@@ -258,11 +258,15 @@ impl Orchestrator {
     fn attempt_failed(&mut self, id: TaskId, failure: Failure, out: &mut Vec<Effect>) {
         let Some(run) = self.runs.get_mut(&id.run) else { return };
         let (plan, task) = (&run.plan.tasks[id.task.0 as usize], &mut run.tasks[id.task.0 as usize]);
-        match task.tally.count(failure.class, &plan.retry) {
+        let (pause, failures) = (task.tally.count(failure.class, &plan.retry), task.tally.failed());
+        if let (Some(_), Some((_, worker))) = (pause, task.state.live()) {
+            run.prepare_retry(id.task, failure.class, worker);
+        }
+        match pause {
             None => self.settle(id, TaskState::Failed { failure }, out),
             Some(0) => self.transition(id, TaskState::Ready { since: self.now }, out),
             Some(pause) => {
-                let (until, failures) = (self.now.plus(pause), task.tally.failed());
+                let until = self.now.plus(pause);
                 self.transition(id, TaskState::BackingOff { until, failures }, out);
             }
         }

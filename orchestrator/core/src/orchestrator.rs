@@ -331,7 +331,7 @@ impl Orchestrator {
         while let Some(due) = self.deadlines.pop_due(self.now) {
             match due {
                 Deadline::Lease(worker) => {
-                    self.worker_gone(worker, "was not heard of for its lease", out);
+                    self.worker_gone(worker, "sent no message for its whole lease", out);
                     out.push(Effect::Dismiss { worker });
                 }
                 Deadline::Resend(attempt) => {

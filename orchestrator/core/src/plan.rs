@@ -113,6 +113,16 @@ pub struct Retry {
     pub backoff_ms: u64,
     /// The factor by which the delay grows from one retry to the next; finite and at least 1.
     pub factor: f64,
+    /// The factor by which the requested memory grows after each failure of the class `oom`; finite and at least 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_factor: Option<f64>,
+    /// The factor by which the timeout grows after each failure of the class `timeout`; finite and at least 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_factor: Option<f64>,
+    /// Whether the next attempt avoids the workers on which attempts failed, as long as another open worker could run it. Preemptions
+    /// do not count as failures here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclude_worker: bool,
 }
 
 /// The number of retries after preemptions, unless `retry.max` is larger.
@@ -125,7 +135,15 @@ impl Retry {
     /// No retries, except immediate ones after preemptions.
     #[must_use]
     pub fn never() -> Self {
-        Retry { max: 0, when: Vec::new(), backoff_ms: 0, factor: 1.0 }
+        Retry {
+            max: 0,
+            when: Vec::new(),
+            backoff_ms: 0,
+            factor: 1.0,
+            memory_factor: None,
+            timeout_factor: None,
+            exclude_worker: false,
+        }
     }
 
     /// Whether this policy retries a failure of this class.
@@ -295,6 +313,22 @@ impl JobPlan {
 }
 
 impl TaskPlan {
+    /// Raises the memory or the timeout of the next attempt after a failure of this class, if the retry policy says so.
+    pub(crate) fn escalate(&mut self, class: FailureClass) {
+        // The conversion saturates.
+        let multiply = |value: u64, factor: f64| (value as f64 * factor).ceil() as u64;
+        match (class, self.retry.memory_factor, self.retry.timeout_factor) {
+            (FailureClass::Oom, Some(factor), _) => {
+                let variants = self.variants.iter_mut();
+                variants.for_each(|variant| variant.memory = variant.memory.map(|bytes| multiply(bytes, factor)));
+            }
+            (FailureClass::Timeout, _, Some(factor)) => {
+                self.timeout_ms = self.timeout_ms.map(|limit| multiply(limit, factor));
+            }
+            _ => {}
+        }
+    }
+
     fn validate(&self, task: TaskIx) -> Result<(), PlanError> {
         let mut seen = std::collections::BTreeSet::new();
         for &need in &self.needs {
@@ -318,6 +352,10 @@ impl TaskPlan {
         }
         if !(self.retry.factor.is_finite() && self.retry.factor >= 1.0) {
             return refuse(format!("a backoff factor of {}", self.retry.factor), "use a finite number from 1 up");
+        }
+        let factors = [self.retry.memory_factor, self.retry.timeout_factor];
+        if let Some(factor) = factors.into_iter().flatten().find(|factor| !(factor.is_finite() && *factor >= 1.0)) {
+            return refuse(format!("an escalation by the factor {factor}"), "use a finite number from 1 up");
         }
         Ok(())
     }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use assay_protocol::FailureClass;
+
 use crate::effect::RunOutcome;
-use crate::ids::JobIx;
-use crate::ids::TaskIx;
+use crate::ids::{JobIx, TaskIx, WorkerId};
 use crate::plan::{JobPlan, Resource, RunPlan, TaskPlan, TriggerRule};
 use crate::task::{ScheduledTask, SkipReason, Tally, TaskState};
 use crate::time::Millis;
@@ -73,19 +74,53 @@ impl Job {
     }
 }
 
-/// Tasks of one job with the same variants. If the first of them finds no free worker, neither does any other, so the
-/// scheduler examines one task per class instead of every task.
+/// Tasks of one job with the same variants and the same workers to avoid. If the first of them finds no free worker, neither does
+/// any other, so the scheduler examines one task per class instead of every task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Class {
     pub(crate) job: JobIx,
     pub(crate) variants: Vec<Resource>,
+    /// How often `escalate` raised the memory of the tasks.
+    pub(crate) escalations: u32,
+    /// The workers on which attempts failed, if the tasks avoid them.
+    pub(crate) avoided: BTreeSet<WorkerId>,
     pub(crate) ready: BTreeSet<TaskIx>,
     /// Since when the class has ready tasks but no worker that can run them.
     pub(crate) stranded: Option<Millis>,
 }
 
+impl Class {
+    fn new(job: JobIx, variants: Vec<Resource>, escalations: u32, avoided: BTreeSet<WorkerId>) -> Class {
+        Class { job, variants, escalations, avoided, ready: BTreeSet::new(), stranded: None }
+    }
+
+    /// Whether its tasks have the requirements of the submitted plan.
+    fn is_initial(&self) -> bool {
+        self.escalations == 0 && self.avoided.is_empty()
+    }
+
+    /// Whether the tasks of both classes have the same placement.
+    fn places_like(&self, other: &Class) -> bool {
+        let key = |class: &Class| (class.job, class.escalations);
+        key(self) == key(other) && self.variants == other.variants && self.avoided == other.avoided
+    }
+}
+
+/// Ready tasks with the same placement.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadyGroup<'a> {
+    /// The resources of each task.
+    pub variants: &'a [Resource],
+    /// The workers that the tasks avoid as long as another open worker could run them.
+    pub avoided: &'a BTreeSet<WorkerId>,
+    /// How many tasks may start now.
+    pub count: u32,
+    /// The first of them.
+    pub first: TaskIx,
+}
+
 impl Run {
-    /// The submitted plan with the tasks that were added.
+    /// The submitted plan with the tasks that were added, and with escalated memory and timeouts.
     #[must_use]
     pub fn plan(&self) -> &RunPlan {
         &self.plan
@@ -103,9 +138,8 @@ impl Run {
         self.paused
     }
 
-    /// The ready tasks in groups with the same placement: the resources of each group, how many of its tasks may start now, and
-    /// its first task. In placement order.
-    pub fn ready_groups(&self) -> impl Iterator<Item = (&[Resource], u32, TaskIx)> {
+    /// The ready tasks that may start now, in groups with the same placement. In placement order.
+    pub fn ready_groups(&self) -> impl Iterator<Item = ReadyGroup<'_>> {
         let mut groups: Vec<(TaskIx, &Class)> =
             self.classes.iter().filter_map(|class| Some((*class.ready.first()?, class))).collect();
         groups.sort_by_key(|(first, _)| *first);
@@ -117,7 +151,8 @@ impl Run {
             let left = &mut room[class.job.0 as usize];
             let count = u32::try_from(class.ready.len()).unwrap_or(u32::MAX).min(*left);
             *left -= count;
-            (count > 0).then_some((class.variants.as_slice(), count, first))
+            let group = ReadyGroup { variants: &class.variants, avoided: &class.avoided, count, first };
+            (count > 0).then_some(group)
         })
     }
 
@@ -142,14 +177,14 @@ impl Run {
 
     /// Adds validated tasks. Each waits for the needs that do not satisfy its rule yet.
     pub(crate) fn add(&mut self, added: Vec<TaskPlan>) {
-        let before: Vec<(JobIx, Vec<Resource>)> =
-            self.classes.iter().map(|class| (class.job, class.variants.clone())).collect();
+        let unfailed = (0..).map(ClassIx).zip(&self.classes).filter(|(_, class)| class.is_initial());
+        let before: Vec<(JobIx, Vec<Resource>, ClassIx)> =
+            unfailed.map(|(ix, class)| (class.job, class.variants.clone(), ix)).collect();
         let mut known: BTreeMap<(JobIx, &[Resource]), ClassIx> =
-            before.iter().zip(0..).map(|((job, variants), ix)| ((*job, variants.as_slice()), ClassIx(ix))).collect();
+            before.iter().map(|(job, variants, ix)| ((*job, variants.as_slice()), *ix)).collect();
         for task in &added {
             let class = *known.entry((task.job, &task.variants)).or_insert_with(|| {
-                let variants = task.variants.clone();
-                self.classes.push(Class { job: task.job, variants, ready: BTreeSet::new(), stranded: None });
+                self.classes.push(Class::new(task.job, task.variants.clone(), 0, BTreeSet::new()));
                 ClassIx(self.classes.len() as u32 - 1)
             });
             let ix = TaskIx(self.tasks.len() as u32);
@@ -167,6 +202,26 @@ impl Run {
             self.tasks.push(ScheduledTask { state, dependents: Vec::new(), open_above, class, tally: Tally::NONE });
             self.plan.tasks.push(task.clone());
         }
+    }
+
+    /// Changes the requirements of a task's next attempt after one failed on a worker: see [`Retry`](crate::Retry).
+    pub(crate) fn prepare_retry(&mut self, task: TaskIx, class: FailureClass, worker: WorkerId) {
+        let (plan, scheduled) = (&mut self.plan.tasks[task.0 as usize], &mut self.tasks[task.0 as usize]);
+        let before = &self.classes[scheduled.class.0 as usize];
+        let (mut escalations, mut avoided) = (before.escalations, before.avoided.clone());
+        plan.escalate(class);
+        if plan.variants != before.variants {
+            escalations += 1;
+        }
+        if plan.retry.exclude_worker && class != FailureClass::Preempted {
+            avoided.insert(worker);
+        }
+        let wanted = Class::new(plan.job, plan.variants.clone(), escalations, avoided);
+        let place = self.classes.iter().position(|known| known.places_like(&wanted)).unwrap_or_else(|| {
+            self.classes.push(wanted);
+            self.classes.len() - 1
+        });
+        scheduled.class = ClassIx(place as u32);
     }
 
     /// The jobs whose tasks can be computed now and were not requested.

@@ -72,6 +72,9 @@ impl Orchestrator {
         let missing = plan.needs.iter().filter(|&&need| !run.meets(plan.trigger, need)).count();
         let most = plan.retry.most_attempts() + u64::from(task.tally.resumable);
         ensure!(u64::from(task.attempts()) <= most, "{} attempts, and {most} are allowed", task.attempts());
+        let class = &run.classes[task.class.0 as usize];
+        ensure!(class.job == plan.job && class.variants == plan.variants, "it is placed as another kind of task");
+        ensure!(class.avoided.is_empty() || plan.retry.exclude_worker, "it avoids {:?}", class.avoided);
         let started = task.tally.failed() + u32::from(task.state.live().is_some());
         let going = run.phase == RunPhase::Going;
         // A cancelled run stops counting, since no task waits for its tasks.

@@ -15,6 +15,8 @@
 //!   task that waits for a device reserves no worker: tasks that need no device keep starting.
 //! * **`max_parallel`.** A task at its job's limit is skipped over and reserves nothing. The same holds for tasks of a paused run.
 //! * **Closed workers.** No attempt starts there. They count as present, since they may be opened again.
+//! * **Exclusion.** A task that avoids the workers on which its attempts failed starts only on other workers. If no other open worker
+//!   could run it, it starts on any.
 //! * **Labels.** A task that is pinned to a label starts only on workers that have it.
 //! * **No such worker.** If no current worker could run any variant, the task waits for `patience_ms` from the moment
 //!   when this became true, and then fails as unavailable.
@@ -87,8 +89,9 @@ impl Orchestrator {
             return Placement::Passed;
         }
         let mut first = None;
+        let avoids = self.can_avoid(&class.avoided, resource);
         for (&id, worker) in &self.workers {
-            if held.contains(&id) || worker.closed {
+            if held.contains(&id) || worker.closed || (avoids && class.avoided.contains(&id)) {
                 continue;
             }
             if worker.has_room(resource) {
@@ -102,7 +105,27 @@ impl Orchestrator {
         Placement::NoRoom { hold }
     }
 
-    /// The first variant that some worker could run.
+    /// The workers that the next attempt of a task avoids, since earlier ones failed there; empty if no other open worker could run it.
+    #[must_use]
+    pub fn avoided_workers(&self, id: TaskId) -> BTreeSet<WorkerId> {
+        let class = self.task(id).and_then(|task| self.class(id.run, task.class));
+        let wanted = class.and_then(|class| Some((class, self.first_possible(&class.variants)?.1)));
+        match wanted {
+            Some((class, resource)) if self.can_avoid(&class.avoided, resource) => class.avoided.clone(),
+            _ => BTreeSet::new(),
+        }
+    }
+
+    /// Whether another open worker than these could run an attempt.
+    #[must_use]
+    pub fn can_avoid(&self, avoided: &BTreeSet<WorkerId>, resource: &Resource) -> bool {
+        let other = |(id, worker): (&WorkerId, &Worker)| {
+            !avoided.contains(id) && !worker.closed && worker.capacity.could_ever_run(resource)
+        };
+        !avoided.is_empty() && self.workers.iter().any(other)
+    }
+
+    /// The first variant that some worker could ever run.
     #[must_use]
     pub fn first_possible<'a>(&self, variants: &'a [Resource]) -> Option<(usize, &'a Resource)> {
         let could = |resource: &Resource| self.workers.values().any(|worker| worker.capacity.could_ever_run(resource));
@@ -157,7 +180,8 @@ impl Orchestrator {
 
     /// Why no worker can run this class, variant by variant, with a hint.
     fn unavailable(&self, run: RunId, class: ClassIx) -> Failure {
-        let variants = self.class(run, class).map(|class| class.variants.as_slice()).unwrap_or_default();
+        let class = self.class(run, class);
+        let variants = class.map(|class| class.variants.as_slice()).unwrap_or_default();
         let offered: BTreeSet<&str> =
             self.workers.values().flat_map(|worker| worker.capacity.backends.iter().map(String::as_str)).collect();
         let reasons: Vec<String> = variants
@@ -183,8 +207,17 @@ impl Orchestrator {
             true => "no worker is there".to_owned(),
             false => format!("the workers offer {}", quoted(offered)),
         };
-        let hint = format!("{offer}; start a worker that could run it, or change `resources`");
-        Failure { class: FailureClass::Unavailable, message: reasons.join(", and "), hint: Some(hint) }
+        let mut message = reasons.join(", and ");
+        let change = match class.map_or(0, |class| class.escalations) {
+            0 => "change `resources`",
+            raised => {
+                let times = if raised == 1 { "once".to_owned() } else { format!("{raised} times") };
+                message += &format!("; `escalate` raised the memory {times}, after failures of the class `oom`");
+                "lower the factor of `escalate`, or `retry.max`"
+            }
+        };
+        let hint = Some(format!("{offer}; start a worker that could run it, or {change}"));
+        Failure { class: FailureClass::Unavailable, message, hint }
     }
 
     /// A task became ready.

@@ -117,9 +117,15 @@ fn write_run(f: &mut String, id: RunId, run: &Run) -> fmt::Result {
         writeln!(f, "    job {name}: {} tasks, {live} live{most}{fail_fast}{cells}", members.len())?;
     }
     for (ix, class) in classes.iter().enumerate() {
-        let Class { job, variants, ready, stranded } = class;
+        let Class { job, variants, escalations, avoided, ready, stranded } = class;
         let variants: Vec<String> = variants.iter().map(resource_text).collect();
         write!(f, "    class {ix}: job {job}, {}", variants.join(" or "))?;
+        if !avoided.is_empty() {
+            write!(f, ", not on {}", joined(avoided))?;
+        }
+        if *escalations > 0 {
+            write!(f, ", memory escalations {escalations}")?;
+        }
         if !ready.is_empty() {
             write!(f, ", ready {}", joined(ready))?;
         }

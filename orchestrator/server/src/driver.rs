@@ -313,6 +313,9 @@ impl Driver {
             }
         };
         let spec = self.workflow.tasks.get(task.0 as usize).ok_or_else(|| plain("no such task"))?;
+        // The timeout of the plan may have been escalated.
+        let planned = self.core.run(self.run).and_then(|run| run.plan().tasks.get(task.0 as usize));
+        let timeout = planned.and_then(|plan| plan.timeout_ms);
         let memory = &mut self.tasks[task.0 as usize];
         let ResolvedStep { kind, config, artifacts, key, .. } =
             memory.step.clone().ok_or_else(|| plain("not resolved"))?;
@@ -339,7 +342,7 @@ impl Driver {
             exclusive: resource.exclusive,
             threads: resource.cpus.max(1),
             replicate: spec.replicate.unwrap_or(1),
-            timeout_ms: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
+            timeout_ms: timeout.unwrap_or(u64::MAX),
             memory: resource.memory,
         };
         link.send(ToWorker::Start(Box::new(assignment))).await.map_err(|_| plain("the worker is gone"))
@@ -356,7 +359,7 @@ impl Driver {
                 Content::Whole(path) => paths.insert(artifact.hash.clone(), path),
                 Content::Lost { why } => {
                     let message = format!("its input `{}` ({}) cannot be used: {why}", artifact.name, artifact.hash);
-                    let hint = "run the workflow again: what made this input is then run again".to_owned();
+                    let hint = "run the workflow again, which computes this input again".to_owned();
                     return Err((message, Some(hint)));
                 }
             };

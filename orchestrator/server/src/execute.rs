@@ -44,7 +44,7 @@ pub struct WorkerLink {
     pub from: mpsc::Receiver<FromWorker>,
 }
 
-/// Runs a workflow to its end; `cancel` stops it early, and the report says so.
+/// Runs a workflow to its end; `cancel` stops it early, which the report shows.
 ///
 /// # Errors
 /// If the store fails. The workers are let go, and what was written before stays.

@@ -119,7 +119,7 @@ fn refuse_large(file: &LocalFile) -> Result<(), String> {
 fn size_problem(file: &LocalFile, bytes: u64) -> Option<String> {
     let most = file.most.filter(|most| bytes > *most)?;
     let (key, path) = (&file.key, file.path.display());
-    Some(format!("`{key}`: `{path}` has {bytes} bytes, which is more than {most}; take a part of it"))
+    Some(format!("`{key}`: `{path}` has {bytes} bytes, which is more than {most}; use a part of it"))
 }
 
 /// Replaces the path of every local file of a config by its content. `content_of` receives the path and the name of a file and returns

@@ -40,6 +40,9 @@ pub(crate) fn task_plan(task: &assay_spec::Task) -> TaskPlan {
         when: task.retry.when.iter().filter_map(|class| class.parse().ok()).collect(),
         backoff_ms: millis(task.retry.backoff.duration),
         factor: task.retry.backoff.factor,
+        memory_factor: task.retry.escalate.memory,
+        timeout_factor: task.retry.escalate.timeout,
+        exclude_worker: task.retry.exclude_node,
     };
     TaskPlan {
         address: task.address.clone(),

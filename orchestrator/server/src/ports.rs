@@ -41,7 +41,7 @@ pub trait Ledger: Send + Sync + 'static {
     fn resume_dir(&self, key: &str) -> PathBuf;
 }
 
-/// Why the store did not do what was asked, for a person: what, where, and what to do.
+/// Why an operation of the store failed, for a person: what, where, and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct LedgerError {

@@ -1,4 +1,4 @@
-//! What becomes of a task whose needs are all there: its config, its cache key, and who does the work.
+//! Resolves a task whose needs have all ended: its config, its cache key, and which task does the work.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use crate::ports::{LedgerError, LogLine, Lookup, Record, TaskStateName};
 use crate::task::TaskMemory;
 use crate::watch::RunEvent;
 
-/// How many tasks one turn resolves at most: a sweep of thousands starts its first tasks, and hears of a person who wants it to
-/// stop, before all of them are resolved.
+/// How many tasks one turn resolves at most: a sweep of thousands starts its first tasks, and can be stopped by a person,
+/// before all of them are resolved.
 const RESOLVED: usize = 64;
 /// How often a task looks whether the task that does its work has ended.
 const LOOK: Duration = Duration::from_millis(500);

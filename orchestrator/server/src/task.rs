@@ -117,7 +117,7 @@ pub(crate) fn describe_state(
 pub(crate) fn run_state(outcome: &RunOutcome) -> RunStateName {
     match outcome {
         RunOutcome::Succeeded => RunStateName::Succeeded,
-        // A checked workflow always makes a valid plan; if one does not, the run did nothing and says so.
+        // A checked workflow always makes a valid plan; if one does not, the run did nothing and reports it.
         RunOutcome::Failed | RunOutcome::Rejected { .. } => RunStateName::Failed,
         RunOutcome::Cancelled => RunStateName::Cancelled,
     }

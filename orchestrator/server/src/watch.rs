@@ -37,7 +37,7 @@ pub enum RunEvent {
         /// The position.
         progress: Progress,
     },
-    /// A line of the log, of whatever level.
+    /// A line of the log, of any level.
     Log {
         /// The task.
         task: TaskIx,

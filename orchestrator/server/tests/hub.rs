@@ -119,6 +119,10 @@ impl LabLedger for Memory {
         Err(LedgerError::new(format!("run {run} has no history")))
     }
 
+    async fn record_action(&self, _: String) -> Result<(), LedgerError> {
+        Ok(())
+    }
+
     async fn save_node(&self, worker: WorkerId, _: String) -> Result<(), LedgerError> {
         self.answer(Request::SaveNode)?;
         self.nodes.lock().unwrap().push(worker);

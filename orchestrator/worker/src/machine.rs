@@ -42,7 +42,7 @@ pub enum Blocker {
     #[error("waits for its turn: tasks of other runs wait for this machine, too")]
     Turn,
     /// It needs the machine exclusively, and other attempts run.
-    #[error("waits for the machine to itself: tasks of other runs are under way on it")]
+    #[error("waits for the machine to itself: tasks of other runs are running on it")]
     Others,
     /// An exclusive attempt runs.
     #[error("waits: a task of another run has this machine to itself")]

@@ -40,14 +40,14 @@ pub(crate) struct Attempt<'a> {
 impl Attempt<'_> {
     /// The path of a finished file relative to the work folder.
     fn relative_path(&self, name: &str, file: &Path) -> Result<PathBuf, StepError> {
-        let refuse = |why: String| StepError::failed(format!("the output `{name}` cannot be taken: {why}"));
+        let refuse = |why: String| StepError::failed(format!("the output `{name}` cannot be stored: {why}"));
         let shown = file.display();
         let whole = self.workdir.join(file).canonicalize().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => refuse(format!("there is no file `{shown}`")),
             _ => refuse(format!("`{shown}`: {error}")),
         })?;
         let relative = whole.strip_prefix(&self.workdir);
-        let relative = relative.map_err(|_| refuse(format!("`{shown}` lies outside of the work folder")))?;
+        let relative = relative.map_err(|_| refuse(format!("`{shown}` is outside of the work folder")))?;
         if !whole.is_file() {
             return Err(refuse(format!("`{shown}` is not a regular file")));
         }

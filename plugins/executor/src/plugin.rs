@@ -1,13 +1,16 @@
 //! A plugin of a step: `assay plugin-host` as a child process, behind the trait `assay_steps::Plugin`.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
-use assay_host::{PluginCommand, PluginProcess};
-use assay_protocol::{PluginFailure, PluginLimit, PluginLimits, PluginValue};
+use assay_host::{PluginCommand, PluginProcess, StepEnd, StepFiles, StepReport};
+use assay_protocol::{PluginFailure, PluginLimit, PluginLimits, PluginTrial, PluginValue};
 use assay_steps::{
-    LimitKind, Plugin, PluginAbout, PluginContent, PluginDataset, PluginLimitChoices, PluginObservation,
-    PluginPredictions, PluginSequences, PluginSplit, PluginStage, StepError,
+    Context, LimitKind, Plugin, PluginAbout, PluginContent, PluginDataset, PluginLimitChoices, PluginObservation,
+    PluginPredictions, PluginProposal, PluginResult, PluginSequences, PluginSplit, PluginStage, PluginStep, StepError,
+    forward_lines,
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// The instance that a step uses.
@@ -32,6 +35,8 @@ fn limits_of(chosen: PluginLimitChoices) -> PluginLimits {
         fuel_per_call: chosen.fuel_per_call.unwrap_or(default.fuel_per_call),
         fuel_per_sample: chosen.fuel_per_sample.unwrap_or(default.fuel_per_sample),
         call_seconds: chosen.call_seconds.unwrap_or(default.call_seconds),
+        fuel_per_step: chosen.fuel_per_step.unwrap_or(default.fuel_per_step),
+        step_seconds: chosen.step_seconds.unwrap_or(default.step_seconds),
         ..default
     }
 }
@@ -47,7 +52,9 @@ fn explain_failure(failure: PluginFailure) -> StepError {
             | PluginLimit::Table
             | PluginLimit::Transfer
             | PluginLimit::State
-            | PluginLimit::File,
+            | PluginLimit::File
+            | PluginLimit::Output
+            | PluginLimit::Points,
         )
         | None => None,
     };
@@ -121,6 +128,60 @@ impl Plugin for HostedPlugin {
         let assay_protocol::PluginStage { until_step, max_length, note } = stage;
         Ok((PluginStage { until_step, max_length, note }, state))
     }
+
+    fn run_step(
+        &mut self,
+        name: &str,
+        step: &PluginStep,
+        context: &mut dyn Context,
+    ) -> Result<PluginResult, StepError> {
+        let files = StepFiles { inputs: step.inputs.clone(), outputs: step.outputs.clone() };
+        let mut listener = |report| {
+            match report {
+                StepReport::Metrics { step, values } => {
+                    values.iter().for_each(|value| context.metric(&value.name, step, value.value()));
+                }
+                StepReport::Progress { done, total, unit } => context.progress(done, total, &unit, ""),
+                StepReport::Log(lines) => forward_lines(name, lines, context),
+                StepReport::Waiting if context.cancelled() => return ControlFlow::Break(()),
+                StepReport::Waiting => {}
+            }
+            ControlFlow::Continue(())
+        };
+        let end = self.0.run_step(INSTANCE, &step.config.to_string(), step.replicate, files, &mut listener);
+        match end.map_err(explain_failure)? {
+            StepEnd::Done { result, written } => {
+                Ok(PluginResult { result: read_json(&result)?, written: written.into_iter().collect() })
+            }
+            StepEnd::Cancelled => Err(StepError::Cancelled),
+        }
+    }
+
+    fn open_searcher(&mut self, config: &Value, space: &Value, seed: u64) -> Result<Vec<u8>, StepError> {
+        self.0.open_searcher(INSTANCE, &config.to_string(), &space.to_string(), seed).map_err(explain_failure)
+    }
+
+    fn propose_trials(
+        &mut self,
+        state: Vec<u8>,
+        results: &[(Value, Option<f64>)],
+        count: u32,
+    ) -> Result<PluginProposal, StepError> {
+        let trial = |(params, value): &(Value, Option<f64>)| PluginTrial {
+            params: params.to_string(),
+            bits: value.map(f64::to_bits),
+        };
+        let made = self.0.propose(INSTANCE, state, results.iter().map(trial).collect(), count);
+        let made = made.map_err(explain_failure)?;
+        let trials = made.params.iter().map(|params| read_json(params)).collect::<Result<_, _>>()?;
+        Ok(PluginProposal { trials, finished: made.finished, state: made.state })
+    }
+}
+
+/// Reads JSON that the plugin's process has checked.
+fn read_json<T: DeserializeOwned>(text: &str) -> Result<T, StepError> {
+    serde_json::from_str(text)
+        .map_err(|error| StepError::failed(format!("the answer of a plugin is not JSON: {error}")))
 }
 
 #[cfg(test)]

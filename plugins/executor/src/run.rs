@@ -31,7 +31,7 @@ pub(crate) fn execute_request(
     let sent = outbox.lock_outbox().report_last(&report);
     if let Err(error) = sent {
         // The messages below are short enough for a frame.
-        let hint = Some("write what is large to a file, and declare that as the output".into());
+        let hint = Some("write large values to a file, and declare the file as an output".into());
         let failure =
             Failure { class: FailureClass::Step, message: format!("the step's values are too large: {error}"), hint };
         let _ = outbox.lock_outbox().report_last(&Report::Failed { epoch, failure });
@@ -102,7 +102,7 @@ fn step_failure(error: StepError) -> Failure {
         StepError::PluginLimit { kind: LimitKind::Memory, hint, .. } => (FailureClass::Oom, hint),
         StepError::PluginLimit { kind: LimitKind::Time, hint, .. } => (FailureClass::Timeout, hint),
         StepError::Fault(_) => (FailureClass::Crashed, Some("the next attempt starts with a fresh device".into())),
-        StepError::Lost(_) => (FailureClass::Unavailable, Some("look at the machine: its device is gone".into())),
+        StepError::Lost(_) => (FailureClass::Unavailable, Some("check the machine: its device is gone".into())),
         StepError::Cancelled => (FailureClass::Cancelled, None),
     };
     Failure { class, message, hint }
@@ -113,6 +113,6 @@ fn panic_failure(panic: &Panic) -> Failure {
     Failure {
         class: FailureClass::Crashed,
         message: format!("the step panicked at {place}: {}", panic.message),
-        hint: Some("this is a bug; the log has what was printed before it".into()),
+        hint: Some("this is a bug; the log contains the output before it".into()),
     }
 }

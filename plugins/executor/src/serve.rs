@@ -108,7 +108,7 @@ fn read_requests(mut input: impl Read, requests: &Sender<RunRequest>, stop: &Sto
             Ok(Some(Request::Run(request))) => {
                 return eprintln!("a second request came ({}), but an executor runs one attempt", request.task);
             }
-            Err(error) => return eprintln!("what the worker said cannot be understood: {error}"),
+            Err(error) => return eprintln!("a message of the worker cannot be read: {error}"),
         }
     }
 }
@@ -205,7 +205,7 @@ mod tests {
             ("panics", Crashed, "3 states"),
             ("panics on a thread", Crashed, "on a compute thread"),
             ("missing output", Step, "there is no file `nothing`"),
-            ("output outside", Step, "lies outside of the work folder"),
+            ("output outside", Step, "is outside of the work folder"),
             ("output twice", Step, "was declared twice"),
             ("both file and value", Step, "both a file and a value"),
             ("huge value", Step, "too large"),

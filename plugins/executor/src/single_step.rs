@@ -94,7 +94,7 @@ pub fn run_single_step(setup: Setup, file: &Path) -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("error: {error}");
-            eprintln!("hint: a step file holds at least {{\"kind\": \"prepare\", \"config\": {{..}}}}");
+            eprintln!("hint: a step file contains at least {{\"kind\": \"prepare\", \"config\": {{..}}}}");
             ExitCode::from(2)
         }
     }

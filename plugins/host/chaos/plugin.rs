@@ -101,6 +101,17 @@ fn answer_call(
             let stage = PluginStage { until_step: step + 10, max_length: length, note: String::new() };
             (PluginAnswer::Stage(stage), vec![vec![lists[0][0] + 1]])
         }
+        PluginCall::RunStep { replicate, .. } => {
+            let result = (u64::from(replicate) + if behaviour == "count_calls" { calls } else { 0 }).to_string();
+            (PluginAnswer::Result { result, written: Vec::new() }, Vec::new())
+        }
+        PluginCall::OpenSearcher { seed, .. } => (PluginAnswer::State, vec![seed.to_le_bytes().to_vec()]),
+        PluginCall::Propose { count, .. } => {
+            let first = if behaviour == "count_calls" { calls } else { u64::from(lists[0][0]) };
+            let params = (0..u64::from(count)).map(|index| format!("{{\"x\": {}}}", first + index)).collect();
+            let next = (first + 1).to_le_bytes().to_vec();
+            (PluginAnswer::Proposal { params, finished: first > 2 }, vec![next])
+        }
     }
 }
 
@@ -110,7 +121,7 @@ fn about() -> PluginAbout {
         version: "0.0.0".into(),
         description: "Dice.".into(),
         config_schema: String::new(),
-        interfaces: ["dataset", "metric", "curriculum"].map(String::from).into(),
+        interfaces: ["dataset", "metric", "curriculum", "step", "searcher"].map(String::from).into(),
         hash: "0".repeat(64),
     }
 }

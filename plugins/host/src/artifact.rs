@@ -18,7 +18,7 @@ pub(crate) fn verify_path(workdir: &Path, reported: &Path) -> Result<PathBuf, St
     let workdir = resolved(workdir)?;
     let file = resolved(&workdir.join(reported))?;
     if !file.starts_with(&workdir) {
-        return Err(format!("`{shown}` lies outside of the work folder, at `{}`", file.display()));
+        return Err(format!("`{shown}` is outside of the work folder, at `{}`", file.display()));
     }
     // The resolved path is not a link; a folder, a pipe or a device is still refused.
     let meta = std::fs::symlink_metadata(&file).map_err(|error| format!("`{shown}` cannot be read: {error}"))?;
@@ -54,11 +54,11 @@ mod tests {
         let refusals = ["out", "up/secret", "../secret", "../workaround", "/etc/passwd", "deep", "nothing", "loop", ""];
         let refusals: String = refusals.iter().map(|path| format!("{}\n", check(path).unwrap_err())).collect();
         insta::assert_snapshot!(refusals, @"
-        `out` lies outside of the work folder, at `ROOT/secret`
-        `up/secret` lies outside of the work folder, at `ROOT/secret`
-        `../secret` lies outside of the work folder, at `ROOT/secret`
-        `../workaround` lies outside of the work folder, at `ROOT/workaround`
-        `/etc/passwd` lies outside of the work folder, at `/etc/passwd`
+        `out` is outside of the work folder, at `ROOT/secret`
+        `up/secret` is outside of the work folder, at `ROOT/secret`
+        `../secret` is outside of the work folder, at `ROOT/secret`
+        `../workaround` is outside of the work folder, at `ROOT/workaround`
+        `/etc/passwd` is outside of the work folder, at `/etc/passwd`
         `deep` is not a regular file
         there is no file `nothing` in the work folder
         `loop` cannot be resolved: Too many levels of symbolic links (os error 40)

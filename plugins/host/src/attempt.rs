@@ -278,7 +278,7 @@ fn outcome_remark(ending: &ProcessEnd, limits: &Limits) -> Option<String> {
     let exit = ending.exit.as_ref();
     if ending.killed {
         Some(format!(
-            "the executor was still there {} after its last report: killed",
+            "the executor was still running {} after its last report: killed",
             explain::format_duration(limits.grace)
         ))
     } else if exit.is_some_and(|exit| exit.status.is_some_and(|status| !status.success())) {

@@ -160,7 +160,7 @@ impl Conversation<'_> {
             Report::Hello(hello) if hello.backend == self.command.backend => Ok(hello),
             Report::Hello(hello) => Err(ConversationEnd::Refused(explain::other_backend(self.command, &hello))),
             other => {
-                let what = format!("`{}` came first, where a greeting was expected", other.name());
+                let what = format!("`{}` came before the greeting", other.name());
                 Err(ConversationEnd::Refused(explain::out_of_turn(&what)))
             }
         }

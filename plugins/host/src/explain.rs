@@ -14,7 +14,7 @@ use crate::stderr::{StderrTail, truncate_text};
 
 /// A hint for authors of executors.
 const STDOUT_IS_TAKEN: &str = "an executor's standard output belongs to the protocol; let it print to standard error";
-const SAME_RELEASE: &str = "take the executor and assay from the same release";
+const SAME_RELEASE: &str = "use the executor and assay of the same release";
 
 fn failure(class: FailureClass, message: String, hint: &str) -> Failure {
     Failure { class, message, hint: (!hint.is_empty()).then(|| hint.to_owned()) }
@@ -27,21 +27,19 @@ pub(crate) fn not_started(command: &ExecutorCommand, error: &io::Error) -> Failu
 
 pub(crate) fn bad_workdir(workdir: &std::path::Path, error: &io::Error) -> Failure {
     let message = format!("the work folder `{}` cannot be used: {error}", workdir.display());
-    failure(FailureClass::Unavailable, message, "it has to be an existing folder that may be written to")
+    failure(FailureClass::Unavailable, message, "it must be an existing and writable folder")
 }
 
 pub(crate) fn no_greeting(command: &ExecutorCommand, limits: &Limits) -> Failure {
-    let message = format!(
-        "the executor said nothing for {} after its start, where a greeting was expected",
-        format_duration(limits.greeting)
-    );
+    let message =
+        format!("the executor sent no greeting within {} after it was started", format_duration(limits.greeting));
     failure(FailureClass::Protocol, message, &format!("start `{}` by hand to see what it does", command_line(command)))
 }
 
 pub(crate) fn not_begun(limits: &Limits) -> Failure {
     let message =
-        format!("the executor did not begin the step within {} of being asked to", format_duration(limits.greeting));
-    failure(FailureClass::Protocol, message, "it may be waiting for its device, or not be listening")
+        format!("the executor did not start the step within {} of the request", format_duration(limits.greeting));
+    failure(FailureClass::Protocol, message, "it may be waiting for its device, or not read its input")
 }
 
 pub(crate) fn other_protocol(command: &ExecutorCommand, theirs: u32) -> Failure {
@@ -54,12 +52,12 @@ pub(crate) fn other_protocol(command: &ExecutorCommand, theirs: u32) -> Failure 
 
 pub(crate) fn other_backend(command: &ExecutorCommand, hello: &Hello) -> Failure {
     let message = format!(
-        "the executor `{}` was asked for the backend `{}`, but greets as `{}`",
+        "the executor `{}` was started for the backend `{}`, but reports the backend `{}`",
         command.program.display(),
         command.backend,
         truncate_text(&hello.backend, 80)
     );
-    failure(FailureClass::Protocol, message, "each backend has an executor of its own")
+    failure(FailureClass::Protocol, message, "each backend has its own executor")
 }
 
 pub(crate) fn unknown_kind(hello: &Hello, kind: &str) -> Failure {
@@ -113,7 +111,7 @@ pub(crate) fn too_much_log(limits: &Limits) -> Failure {
 pub(crate) fn timed_out(limits: &Limits) -> Failure {
     let message =
         format!("the step was not finished after {}, its time limit, and was killed", format_duration(limits.timeout));
-    failure(FailureClass::Timeout, message, "raise the job's `timeout-minutes`, or give the step less to do")
+    failure(FailureClass::Timeout, message, "raise the job's `timeout-minutes`, or make the step smaller")
 }
 
 pub(crate) fn over_memory(used: u64, limits: &Limits) -> Failure {
@@ -129,18 +127,18 @@ fn killed_by_the_kernel(peak: u64) -> Failure {
 }
 
 fn refused_allocation(size: u64) -> Failure {
-    let message = format!("the step asked for {} of memory at once, and the machine refused", format_bytes(size));
+    let message = format!("the step requested {} of memory at once, and the machine refused", format_bytes(size));
     failure(FailureClass::Oom, message, "make the batch or the model smaller")
 }
 
 pub(crate) fn not_cancelled_by_us() -> Failure {
-    let message = "the step says that it was cancelled, but nobody asked it to stop".to_owned();
+    let message = "the step reported that it was cancelled, but nobody cancelled it".to_owned();
     failure(FailureClass::Step, message, "this is a bug in the step or its executor")
 }
 
 pub(crate) fn would_not_end(limits: &Limits) -> Failure {
     let message = format!(
-        "the executor closed its standard output without a last report, was still there after {}, and was killed",
+        "the executor closed its standard output without a last report, was still running after {}, and was killed",
         format_duration(limits.grace)
     );
     failure(FailureClass::Protocol, message, "this is a bug in the executor")
@@ -157,14 +155,14 @@ pub(crate) fn process_crash(exit: Option<&Exit>, stderr_tail: &StderrTail) -> Fa
     if let Some((place, message)) = stderr_tail.last_panic() {
         let message =
             format!("the executor panicked at {}: {}", truncate_text(&place, 200), truncate_text(&message, 400));
-        return failure(FailureClass::Crashed, message, "this is a bug; the log has what was printed before it");
+        return failure(FailureClass::Crashed, message, "this is a bug; the log contains the output before it");
     }
     if exit.and_then(|exit| exit.status?.code()) == Some(i32::from(NO_DEVICE)) {
         return no_device(stderr_tail);
     }
     let mut message = format!("the executor {} before the step was finished", describe_exit(exit));
     if let Some(text) = stderr_tail.quote_lines() {
-        message.push_str(&format!("; the last it printed: {text}"));
+        message.push_str(&format!("; its last output: {text}"));
     }
     failure(FailureClass::Crashed, message, &crash_hint(exit))
 }
@@ -172,7 +170,7 @@ pub(crate) fn process_crash(exit: Option<&Exit>, stderr_tail: &StderrTail) -> Fa
 /// An executor that did not find its device.
 fn no_device(stderr_tail: &StderrTail) -> Failure {
     let said =
-        stderr_tail.quote_lines().unwrap_or_else(|| "the executor has no device here, and does not say why".into());
+        stderr_tail.quote_lines().unwrap_or_else(|| "the executor has no device here, and gives no reason".into());
     let message = said.strip_prefix("error: ").unwrap_or(&said).to_owned();
     failure(FailureClass::Unavailable, message, "`assay backends` lists what this machine can run")
 }
@@ -314,7 +312,7 @@ mod tests {
         let failure = process_crash(Some(&exit), &words);
         assert_eq!(failure.class, FailureClass::Unavailable);
         assert_eq!(failure.message, "the backend `cuda` cannot be used here: there is no driver");
-        assert!(process_crash(Some(&exit), &StderrTail::default()).message.contains("does not say why"));
+        assert!(process_crash(Some(&exit), &StderrTail::default()).message.contains("gives no reason"));
     }
 
     #[test]

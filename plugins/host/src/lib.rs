@@ -35,8 +35,11 @@ pub use attempt::{greet_executor, run_attempt};
 pub use command::{ExecutorCommand, NotFound};
 pub use limits::Limits;
 pub use memory::machine_memory;
-pub use plugin::{PluginCommand, PluginProcess, PluginSequences};
+pub use plugin::{
+    PluginCommand, PluginProcess, PluginSequences, ProposedTrials, StepEnd, StepFiles, StepListener, StepReport,
+};
 pub use plugin_laws::{
-    Violation, check_curriculum, check_dataset, check_metric, demonstrate_curriculum, demonstrate_metric,
+    MadeStep, Violation, check_curriculum, check_dataset, check_metric, check_searcher, check_step,
+    demonstrate_curriculum, demonstrate_metric, demonstrate_searcher, demonstrate_step,
 };
 pub use stop::{Stop, StopHandle, StopSignal, stop_channel};

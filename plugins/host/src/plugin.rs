@@ -2,22 +2,27 @@
 //!
 //! Unlike an executor, a plugin is called by a step that waits for each answer, so nothing here is asynchronous.
 
+use std::collections::BTreeMap;
 use std::io::{BufReader, BufWriter, Read};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use assay_protocol::{
     FrameError, Packet, PluginAbout, PluginAnswer, PluginCall, PluginFacts, PluginFailure, PluginLimit, PluginLimits,
-    PluginObservation, PluginReply, PluginRequest, PluginSplit, PluginStage, PluginValue, list_of_f32, list_of_u32,
-    read_packet, u32_of_list, write_packet,
+    PluginObservation, PluginReply, PluginRequest, PluginSplit, PluginStage, PluginTrial, PluginValue, list_of_f32,
+    list_of_u32, read_packet, u32_of_list, write_packet,
 };
 
 /// How much longer than its limit a call may take before the process is killed: the plugin's own time limit applies first.
 const GRACE: Duration = Duration::from_secs(5);
+
+/// How often the listener of a call is asked whether to continue.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// How many bytes of its standard error are stored.
 const STDERR_BYTES: usize = 4096;
@@ -37,7 +42,7 @@ impl PluginCommand {
     /// # Errors
     /// A message, if the program does not exist.
     pub fn find() -> Result<Self, String> {
-        let own = std::env::current_exe().map_err(|error| format!("the program cannot find itself: {error}"))?;
+        let own = std::env::current_exe().map_err(|error| format!("the path of this program is unknown: {error}"))?;
         let is_executor = own.file_name().is_some_and(|name| name.to_string_lossy().starts_with("assay-executor-"));
         let program = if is_executor { own.with_file_name("assay") } else { own };
         if !program.is_file() {
@@ -56,6 +61,68 @@ pub struct PluginSequences {
     pub offsets: Vec<u32>,
     /// One per sequence, or none.
     pub labels: Vec<u32>,
+}
+
+/// A report of a running step.
+#[derive(Debug, Clone, PartialEq)]
+pub enum StepReport {
+    /// Metrics, and the x axis of their values.
+    Metrics {
+        /// The x axis; 0 for values that have no steps.
+        step: u64,
+        /// The values.
+        values: Vec<PluginValue>,
+    },
+    /// The progress of the step.
+    Progress {
+        /// Finished units.
+        done: u64,
+        /// All units, if known.
+        total: Option<u64>,
+        /// The name of the unit.
+        unit: String,
+    },
+    /// Logged lines: level and text.
+    Log(Vec<(String, String)>),
+    /// No report: the step is still running.
+    Waiting,
+}
+
+/// Receives the reports of a running step, and decides whether it continues.
+pub type StepListener<'a> = dyn FnMut(StepReport) -> ControlFlow<()> + 'a;
+
+/// The files of a step, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct StepFiles {
+    /// The files that the plugin may read.
+    pub inputs: BTreeMap<String, PathBuf>,
+    /// The files that the plugin may create.
+    pub outputs: BTreeMap<String, PathBuf>,
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StepEnd {
+    /// It succeeded.
+    Done {
+        /// The result, as JSON.
+        result: String,
+        /// The outputs that it wrote.
+        written: Vec<String>,
+    },
+    /// The listener ended it; its process was killed.
+    Cancelled,
+}
+
+/// The trials that a searcher proposes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProposedTrials {
+    /// The parameters of each trial, as JSON objects.
+    pub params: Vec<String>,
+    /// Whether the search has ended after these trials.
+    pub finished: bool,
+    /// The next state.
+    pub state: Vec<u8>,
 }
 
 /// A process that runs one plugin. It is killed when this is dropped.
@@ -283,6 +350,62 @@ impl PluginProcess {
         }
     }
 
+    /// Runs a step in a new instance, and passes its reports to a listener.
+    ///
+    /// # Errors
+    /// If the plugin fails.
+    pub fn run_step(
+        &mut self,
+        instance: u32,
+        config: &str,
+        replicate: u32,
+        files: StepFiles,
+        listener: &mut StepListener<'_>,
+    ) -> Result<StepEnd, PluginFailure> {
+        let StepFiles { inputs, outputs } = files;
+        let call = PluginCall::RunStep { config: config.to_owned(), replicate, inputs, outputs };
+        match self.call_with(instance, call, Vec::new(), listener)? {
+            Some((PluginAnswer::Result { result, written }, _)) => Ok(StepEnd::Done { result, written }),
+            Some(_) => Err(self.misunderstood("step.run")),
+            None => Ok(StepEnd::Cancelled),
+        }
+    }
+
+    /// Opens a searcher over a space of parameters in a new instance; returns its first state.
+    ///
+    /// # Errors
+    /// If the plugin refuses the config or the space, or fails.
+    pub fn open_searcher(
+        &mut self,
+        instance: u32,
+        config: &str,
+        space: &str,
+        seed: u64,
+    ) -> Result<Vec<u8>, PluginFailure> {
+        let call = PluginCall::OpenSearcher { config: config.to_owned(), space: space.to_owned(), seed };
+        let (answer, lists) = self.call(instance, call, Vec::new())?;
+        self.expect_state("searcher.open", answer, lists)
+    }
+
+    /// At most `count` trials of a searcher, after the results of the last ones.
+    ///
+    /// # Errors
+    /// If the plugin fails.
+    pub fn propose(
+        &mut self,
+        instance: u32,
+        state: Vec<u8>,
+        results: Vec<PluginTrial>,
+        count: u32,
+    ) -> Result<ProposedTrials, PluginFailure> {
+        match self.call(instance, PluginCall::Propose { results, count }, vec![state])? {
+            (PluginAnswer::Proposal { params, finished }, mut lists) if lists.len() == 1 => {
+                Ok(ProposedTrials { params, finished, state: lists.remove(0) })
+            }
+            _ => Err(self.misunderstood("searcher.propose")),
+        }
+    }
+
     fn expect_done(&mut self, instance: u32, call: PluginCall, lists: Vec<Vec<u8>>) -> Result<(), PluginFailure> {
         let function = call.function();
         match self.call(instance, call, lists)? {
@@ -304,7 +427,7 @@ impl PluginProcess {
     }
 
     fn misunderstood(&mut self, function: &str) -> PluginFailure {
-        let message = "was answered with something else: the plugin's process is of another version".to_owned();
+        let message = "got an unexpected answer: the plugin's process is of another version".to_owned();
         self.give_up(plain_failure(&self.name, function, message))
     }
 
@@ -315,13 +438,37 @@ impl PluginProcess {
         call: PluginCall,
         lists: Vec<Vec<u8>>,
     ) -> Result<(PluginAnswer, Vec<Vec<u8>>), PluginFailure> {
+        let function = call.function();
+        // A reply before the answer is only sent while a step runs.
+        match self.call_with(instance, call, lists, &mut |report| match report {
+            StepReport::Waiting => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        })? {
+            Some(answer) => Ok(answer),
+            None => Err(self.misunderstood(function)),
+        }
+    }
+
+    /// Makes a call and waits for its answer within the limits; `None` if the listener ended the call, whose process is then killed.
+    fn call_with(
+        &mut self,
+        instance: u32,
+        call: PluginCall,
+        lists: Vec<Vec<u8>>,
+        listener: &mut StepListener<'_>,
+    ) -> Result<Option<(PluginAnswer, Vec<Vec<u8>>)>, PluginFailure> {
         if let Some(failed) = &self.failed {
             return Err(failed.clone());
         }
         let function = call.function();
         let is_load = matches!(call, PluginCall::Load { .. });
-        let seconds = if is_load { self.limits.compile_seconds } else { self.limits.call_seconds };
+        let seconds = match call {
+            PluginCall::Load { .. } => self.limits.compile_seconds,
+            PluginCall::RunStep { .. } => self.limits.step_seconds,
+            _ => self.limits.call_seconds,
+        };
         let patience = Duration::from_secs(seconds).saturating_add(if is_load { Duration::ZERO } else { GRACE });
+        let begin = Instant::now();
         let sent = write_packet(&mut self.input, &Packet { message: PluginRequest { instance, call }, lists });
         match sent {
             Ok(()) => {}
@@ -331,13 +478,40 @@ impl PluginProcess {
                 return Err(plain_failure(&self.name, function, format!("cannot be called: {error}")));
             }
         }
-        match self.replies.recv_timeout(patience) {
+        let cancel = |process: &mut Self| {
+            process.give_up(plain_failure(&process.name, function, "was cancelled".into()));
+            Ok(None)
+        };
+        let received = loop {
+            let left = patience.saturating_sub(begin.elapsed());
+            let received = self.replies.recv_timeout(left.min(PAUSE));
+            let reports = match received {
+                Err(RecvTimeoutError::Timeout) if left > PAUSE => vec![StepReport::Waiting],
+                Ok(Ok(Some(Packet {
+                    message: PluginReply { answer: PluginAnswer::Metrics { step, values }, log, .. },
+                    ..
+                }))) => {
+                    vec![StepReport::Log(log), StepReport::Metrics { step, values }, StepReport::Waiting]
+                }
+                Ok(Ok(Some(Packet {
+                    message: PluginReply { answer: PluginAnswer::Progress { done, total, unit }, log, .. },
+                    ..
+                }))) => {
+                    vec![StepReport::Log(log), StepReport::Progress { done, total, unit }, StepReport::Waiting]
+                }
+                received => break received,
+            };
+            if reports.into_iter().any(|report| listener(report).is_break()) {
+                return cancel(self);
+            }
+        };
+        match received {
             Ok(Ok(Some(Packet { message: PluginReply { answer, fuel, log }, lists }))) => {
                 self.log.extend(log);
                 self.fuel = fuel;
                 match answer {
                     PluginAnswer::Failed(failure) => Err(PluginFailure { plugin: self.name.clone(), ..failure }),
-                    answer => Ok((answer, lists)),
+                    answer => Ok(Some((answer, lists))),
                 }
             }
             Ok(Ok(None)) | Err(RecvTimeoutError::Disconnected) => Err(self.explain_end(function)),

@@ -3,10 +3,14 @@
 //! - dataset: a batch equals its parts, in any order and in any instance, and repeating a call gives the same answer
 //! - metric: the merged states of parts give the values of the whole, in any order
 //! - curriculum: a new instance with the same state gives the same stages
+//! - step: a new instance with the same config and inputs gives the same result, metrics and outputs
+//! - searcher: a new instance with the same state gives the same trials
 
-use assay_protocol::{PluginFailure, PluginObservation, PluginSplit, PluginStage, PluginValue};
+use std::ops::ControlFlow;
 
-use crate::plugin::{PluginProcess, PluginSequences};
+use assay_protocol::{PluginFailure, PluginObservation, PluginSplit, PluginStage, PluginTrial, PluginValue};
+
+use crate::plugin::{PluginProcess, PluginSequences, ProposedTrials, StepEnd, StepFiles, StepReport};
 
 /// A violation of a law.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +29,9 @@ const PARTS: [u32; 4] = [1, 7, 13, 3];
 const BATCHES: u32 = 6;
 /// The number of stages in [`check_curriculum`].
 const STAGES: u64 = 8;
+/// The number of rounds in [`check_searcher`], and of trials in each.
+const ROUNDS: u32 = 4;
+const TRIALS: u32 = 5;
 
 /// Tests the laws of a dataset. `config` is JSON.
 ///
@@ -213,10 +220,140 @@ pub fn check_curriculum(process: &mut PluginProcess, config: &str, seed: u64) ->
         let restored = process.next(1, state, step, seen)?;
         if restored != undisturbed {
             let detail = format!("the stage at step {step} differs in a new instance with the same state");
-            violations.push(Violation { law: "a restored state equals the undisturbed one", detail });
+            violations.push(Violation { law: "a restored state equals the uninterrupted one", detail });
         }
         step = undisturbed.0.until_step;
         state = undisturbed.1;
+    }
+    Ok(violations)
+}
+
+/// What a step has made, apart from its files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MadeStep {
+    /// Its result, as JSON.
+    pub result: String,
+    /// The outputs that it wrote.
+    pub written: Vec<String>,
+    /// Its metrics in order: step and values.
+    pub metrics: Vec<(u64, Vec<PluginValue>)>,
+}
+
+/// Runs a step as the first replicate. `config` is JSON.
+///
+/// # Errors
+/// If the call fails.
+pub fn demonstrate_step(
+    process: &mut PluginProcess,
+    config: &str,
+    files: StepFiles,
+) -> Result<MadeStep, PluginFailure> {
+    let mut metrics = Vec::new();
+    let mut listener = |report| {
+        if let StepReport::Metrics { step, values } = report {
+            metrics.push((step, values));
+        }
+        ControlFlow::Continue(())
+    };
+    match process.run_step(0, config, 1, files, &mut listener)? {
+        StepEnd::Done { result, written } => Ok(MadeStep { result, written, metrics }),
+        // This listener never cancels.
+        StepEnd::Cancelled => Ok(MadeStep { result: String::new(), written: Vec::new(), metrics }),
+    }
+}
+
+/// Tests the laws of a step on two sets of output files, which differ only in their paths. `config` is JSON.
+///
+/// # Errors
+/// If a call fails.
+pub fn check_step(
+    process: &mut PluginProcess,
+    config: &str,
+    files: [StepFiles; 2],
+) -> Result<Vec<Violation>, PluginFailure> {
+    let [first, second] = files;
+    let made = demonstrate_step(process, config, first.clone())?;
+    let again = demonstrate_step(process, config, second.clone())?;
+    let mut violations = Vec::new();
+    let mut report = |what: String| {
+        let detail = format!("{what} when the step runs again with the same config and inputs");
+        violations.push(Violation { law: "the same config and inputs give the same outputs", detail });
+    };
+    for (is_equal, what) in [
+        (made.result == again.result, "the result differs"),
+        (made.metrics == again.metrics, "the metrics differ"),
+        (made.written == again.written, "other outputs are written"),
+    ] {
+        if !is_equal {
+            report(what.to_owned());
+        }
+    }
+    for name in made.written.iter().filter(|name| again.written.contains(name)) {
+        let read = |files: &StepFiles| files.outputs.get(name).and_then(|path| std::fs::read(path).ok());
+        if read(&first) != read(&second) {
+            report(format!("the output `{name}` differs"));
+        }
+    }
+    Ok(violations)
+}
+
+/// Rounds of a searcher with artificial results. `config` and `space` are JSON.
+///
+/// # Errors
+/// If a call fails.
+pub fn demonstrate_searcher(
+    process: &mut PluginProcess,
+    (config, space): (&str, &str),
+    seed: u64,
+    count: u32,
+) -> Result<Vec<ProposedTrials>, PluginFailure> {
+    let mut state = process.open_searcher(0, config, space, seed)?;
+    let mut rounds: Vec<ProposedTrials> = Vec::new();
+    while rounds.len() < ROUNDS as usize && rounds.last().is_none_or(|last| !last.finished) {
+        let results = rounds.last().map(made_results).unwrap_or_default();
+        let proposed = process.propose(0, std::mem::take(&mut state), results, count)?;
+        state.clone_from(&proposed.state);
+        rounds.push(proposed);
+    }
+    Ok(rounds)
+}
+
+/// Results of trials: the first failed, and each later one is better than the one before.
+fn made_results(proposed: &ProposedTrials) -> Vec<PluginTrial> {
+    let value = |index: usize| (index > 0).then(|| (1.0 / index as f64).to_bits());
+    let trial = |(index, params): (usize, &String)| PluginTrial { params: params.clone(), bits: value(index) };
+    proposed.params.iter().enumerate().map(trial).collect()
+}
+
+/// Tests the laws of a searcher with artificial results. `config` and `space` are JSON.
+///
+/// # Errors
+/// If a call fails.
+pub fn check_searcher(
+    process: &mut PluginProcess,
+    (config, space): (&str, &str),
+    seed: u64,
+) -> Result<Vec<Violation>, PluginFailure> {
+    let mut state = process.open_searcher(0, config, space, seed)?;
+    let mut violations = Vec::new();
+    if process.open_searcher(1, config, space, seed)? != state {
+        let detail = "`open` gives another state in a second instance".into();
+        violations.push(Violation { law: "two instances give the same answers", detail });
+    }
+    let mut results = Vec::new();
+    for round in 0..ROUNDS {
+        let undisturbed = process.propose(0, state.clone(), results.clone(), TRIALS)?;
+        process.open_searcher(1, config, space, seed)?;
+        let restored = process.propose(1, state, results, TRIALS)?;
+        if restored != undisturbed {
+            let detail = format!("the trials of round {} differ in a new instance with the same state", round + 1);
+            violations.push(Violation { law: "a restored state equals the uninterrupted one", detail });
+        }
+        if undisturbed.finished {
+            break;
+        }
+        results = made_results(&undisturbed);
+        state = undisturbed.state;
     }
     Ok(violations)
 }

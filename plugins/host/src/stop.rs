@@ -18,7 +18,7 @@ impl Stop {
     pub fn failure(self) -> Failure {
         let (class, message) = match self {
             Stop::Cancelled => (FailureClass::Cancelled, "cancelled on request"),
-            Stop::Preempted => (FailureClass::Preempted, "the worker gave the attempt up"),
+            Stop::Preempted => (FailureClass::Preempted, "the worker abandoned the attempt"),
         };
         Failure { class, message: message.into(), hint: None }
     }

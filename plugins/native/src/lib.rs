@@ -36,7 +36,7 @@ pub struct Backend {
 static BACKENDS: [Backend; 3] = [
     Backend {
         name: "cpu",
-        about: "the processor, with all its vector instructions: the one to use",
+        about: "the processor, with all its vector instructions: the default",
         probe: |_| Ok(processor::device_info()),
         devices: || None,
         device: |_, threads| assay_cpu::device(threads).map_err(|error| error.to_string()),
@@ -52,7 +52,7 @@ static BACKENDS: [Backend; 3] = [
     },
     Backend {
         name: "reference",
-        about: "plain loops on one thread: slow, and what every other backend is tested against",
+        about: "plain loops on one thread: slow, the reference that every other backend is tested against",
         probe: |_| Ok(processor::device_info()),
         devices: || None,
         device: |_, _| Ok(assay_reference::device()),

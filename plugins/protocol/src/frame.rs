@@ -19,10 +19,10 @@ pub enum FrameError {
     #[error("the pipe failed: {0}")]
     Io(#[from] io::Error),
     /// Text in place of a frame's length. Contains the start of the text, quoted.
-    #[error("text stands where a message was expected: {0}")]
+    #[error("text was received instead of a message: {0}")]
     Text(String),
     /// The announced length exceeds [`MAX_FRAME`].
-    #[error("a message of {0} bytes was announced, and at most {MAX_FRAME} are allowed")]
+    #[error("a message declares {0} bytes, and at most {MAX_FRAME} are allowed")]
     TooLong(u32),
     /// The bytes are not a message of this protocol.
     #[error("not a message of this protocol ({error}): {text}")]
@@ -134,11 +134,11 @@ mod tests {
 
     #[test]
     fn what_is_no_frame_is_quoted() {
-        assert_eq!(read_error(b"hello, world"), "text stands where a message was expected: \"hell\"");
-        assert_eq!(read_error("über".as_bytes()), "text stands where a message was expected: \"übe\"");
+        assert_eq!(read_error(b"hello, world"), "text was received instead of a message: \"hell\"");
+        assert_eq!(read_error("über".as_bytes()), "text was received instead of a message: \"übe\"");
         assert_eq!(
             read_error(&[0, 0, 0, 0xff]),
-            "a message of 4278190080 bytes was announced, and at most 4194304 are allowed"
+            "a message declares 4278190080 bytes, and at most 4194304 are allowed"
         );
         assert_eq!(
             read_error(b"\x03\0\0\0[]x"),

@@ -23,5 +23,5 @@ pub use message::{
 pub use plugin::{
     MAX_LISTS, PLUGIN_INTERFACE, PLUGIN_SEMANTICS, Packet, PluginAbout, PluginAnswer, PluginCall, PluginFacts,
     PluginFailure, PluginLimit, PluginLimits, PluginObservation, PluginReply, PluginRequest, PluginSplit, PluginStage,
-    PluginValue, f32_of_list, list_of_f32, list_of_u32, read_packet, u32_of_list, write_packet,
+    PluginTrial, PluginValue, f32_of_list, list_of_f32, list_of_u32, read_packet, u32_of_list, write_packet,
 };

@@ -322,7 +322,7 @@ impl std::str::FromStr for FailureClass {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL.into_iter().find(|class| class.name() == text).ok_or_else(|| format!("`{text}` is no failure class"))
+        Self::ALL.into_iter().find(|class| class.name() == text).ok_or_else(|| format!("unknown class `{text}`"))
     }
 }
 

@@ -2,8 +2,10 @@
 //!
 //! A request and its reply are one packet each: a frame with the message as JSON and the sizes of its lists, then the bytes
 //! of the lists. Long lists of tokens, labels and scores are never written as JSON. The process answers each request with
-//! one reply, in order, and exits at the end of its input.
+//! one reply, in order, and exits at the end of its input. While a step runs, replies with [`PluginAnswer::Metrics`] and
+//! [`PluginAnswer::Progress`] precede its answer.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
@@ -33,6 +35,14 @@ pub struct PluginLimits {
     pub fuel_per_sample: u64,
     /// Seconds per call. Fuel is the main limit; this one covers what fuel does not count.
     pub call_seconds: u64,
+    /// Units of fuel of a whole step.
+    pub fuel_per_step: u64,
+    /// Seconds of a whole step.
+    pub step_seconds: u64,
+    /// Bytes of all outputs of a step together.
+    pub output: u64,
+    /// Values of metrics that a step may report.
+    pub points: u64,
     /// Seconds for compiling a component.
     pub compile_seconds: u64,
     /// Bytes of the answer of a call, or of the arguments of a host call.
@@ -58,6 +68,10 @@ impl Default for PluginLimits {
             fuel_per_call: 2_000_000_000,
             fuel_per_sample: 10_000_000,
             call_seconds: 60,
+            fuel_per_step: 1_000_000_000_000,
+            step_seconds: 3600,
+            output: 1 << 30,
+            points: 1_000_000,
             compile_seconds: 120,
             transfer: 64 << 20,
             state: 1 << 20,
@@ -174,6 +188,42 @@ pub enum PluginCall {
         /// The observations since the last call.
         seen: Vec<PluginObservation>,
     },
+    /// Runs a step in a new instance. Answered by [`PluginAnswer::Result`], after replies with metrics and progress.
+    RunStep {
+        /// The config as JSON.
+        config: String,
+        /// The number of the replicate, from 1.
+        replicate: u32,
+        /// The files that the plugin may read, by name.
+        inputs: BTreeMap<String, PathBuf>,
+        /// The files that the plugin may create, by name.
+        outputs: BTreeMap<String, PathBuf>,
+    },
+    /// Opens a searcher in a new instance. Answered by [`PluginAnswer::State`].
+    OpenSearcher {
+        /// The config as JSON.
+        config: String,
+        /// The parameters and their values, as JSON.
+        space: String,
+        /// The seed of the search.
+        seed: u64,
+    },
+    /// Asks for trials. Lists: the state (`u8`). Answered by [`PluginAnswer::Proposal`].
+    Propose {
+        /// The results of the last trials.
+        results: Vec<PluginTrial>,
+        /// The most trials to propose.
+        count: u32,
+    },
+}
+
+/// A finished trial of a searcher.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PluginTrial {
+    /// Its parameters, as JSON.
+    pub params: String,
+    /// The objective, as the bits of an `f64`; `None` if the trial failed.
+    pub bits: Option<u64>,
 }
 
 impl PluginCall {
@@ -191,6 +241,9 @@ impl PluginCall {
             PluginCall::Values => "metric.values",
             PluginCall::OpenCurriculum { .. } => "curriculum.open",
             PluginCall::Next { .. } => "curriculum.next",
+            PluginCall::RunStep { .. } => "step.run",
+            PluginCall::OpenSearcher { .. } => "searcher.open",
+            PluginCall::Propose { .. } => "searcher.propose",
         }
     }
 }
@@ -220,7 +273,7 @@ pub struct PluginAbout {
     pub description: String,
     /// The JSON Schema of its config; empty if anything is accepted.
     pub config_schema: String,
-    /// The interfaces that it exports: `dataset`, `metric`, `curriculum`.
+    /// The interfaces that it exports: `dataset`, `metric`, `curriculum`, `step`, `searcher`.
     pub interfaces: Vec<String>,
     /// BLAKE3 of the component, in hexadecimal.
     pub hash: String,
@@ -269,6 +322,36 @@ pub enum PluginAnswer {
     },
     /// The next stage. Lists: the next state (`u8`).
     Stage(PluginStage),
+    /// Metrics of a step that is still running.
+    Metrics {
+        /// The x axis; 0 for values that have no steps.
+        step: u64,
+        /// The values.
+        values: Vec<PluginValue>,
+    },
+    /// The progress of a step that is still running.
+    Progress {
+        /// Finished units.
+        done: u64,
+        /// All units, if known.
+        total: Option<u64>,
+        /// The name of the unit.
+        unit: String,
+    },
+    /// A step has ended.
+    Result {
+        /// Its result, as JSON.
+        result: String,
+        /// The outputs that it wrote.
+        written: Vec<String>,
+    },
+    /// Trials to run. Lists: the next state (`u8`).
+    Proposal {
+        /// The parameters of each trial, as JSON objects.
+        params: Vec<String>,
+        /// Whether the search has ended after these trials.
+        finished: bool,
+    },
     /// The call failed.
     Failed(PluginFailure),
 }
@@ -295,6 +378,10 @@ pub enum PluginLimit {
     State,
     /// Bytes of the component's file.
     File,
+    /// Bytes of the outputs of a step.
+    Output,
+    /// Values of metrics of a step.
+    Points,
 }
 
 /// Why a call failed.

@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         [] => None,
         ["--step", file] => Some(file),
         _ => {
-            eprintln!("error: only `--step FILE` is understood");
+            eprintln!("error: the only argument is `--step FILE`");
             return ExitCode::from(2);
         }
     };

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         [flag, file] if flag == "--step" => Some(PathBuf::from(file)),
         _ => {
             eprintln!(
-                "error: this is the executor of the backend `torch`, which `assay` starts: it takes nothing, or --step FILE"
+                "error: this is the executor of the backend `torch`, which `assay` starts; it accepts only --step FILE"
             );
             return ExitCode::from(2);
         }

@@ -2,12 +2,14 @@
 //!
 //!     cargo bench --bench plugin_cost                       the shipped plugins
 //!     cargo bench --bench plugin_cost -- path/to/a.wasm     your own dataset or metric, with its default config
+//!     cargo bench --bench plugin_cost -- languages          the metrics and datasets of the templates, in each language that can be built here
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use assay_host::{PluginCommand, PluginProcess};
 use assay_protocol::{PluginFailure, PluginLimits, PluginSplit};
+use assay_wasm::{PluginLanguage, PluginWorld, build_plugin, write_template};
 
 /// Samples of a large call.
 const MANY: u32 = 10_000;
@@ -17,7 +19,12 @@ const CLASSES: u32 = 10;
 fn main() {
     let given: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).filter(|path| path.is_file()).collect();
     let shipped = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("shipped/{name}/{name}.wasm"));
-    let files = if given.is_empty() { vec![shipped("dyck"), shipped("calibration")] } else { given };
+    let folder = tempfile::tempdir().expect("a folder for plugins");
+    let files = match given.as_slice() {
+        [] if std::env::args().any(|argument| argument == "languages") => build_templates(folder.path()),
+        [] => vec![shipped("dyck"), shipped("calibration")],
+        _ => given,
+    };
     println!(
         "{:<24} {:>10} {:>16} {:>22} {:>18}",
         "plugin", "start", "a batch of 1", "a sample of 10,000", "fuel of a sample"
@@ -27,6 +34,23 @@ fn main() {
             eprintln!("{}: {failure}", file.display());
         }
     }
+}
+
+/// The components of the templates. What cannot be built is reported and left out.
+fn build_templates(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for world in [PluginWorld::Dataset, PluginWorld::Metric] {
+        for (language, name) in
+            [(PluginLanguage::C, "c"), (PluginLanguage::JavaScript, "javascript"), (PluginLanguage::Python, "python")]
+        {
+            let folder = folder.join(format!("{}-{name}", world.interface()));
+            match write_template(&folder, world, language).and_then(|()| build_plugin(&folder)) {
+                Ok(built) => files.push(built.file),
+                Err(error) => eprintln!("{}: {error}", folder.display()),
+            }
+        }
+    }
+    files
 }
 
 fn measure(file: &Path) -> Result<(), PluginFailure> {

@@ -1,10 +1,11 @@
 // Plugins of Assay in C, without a C library: include this file in the one source file of a plugin.
 //
-//   #define ASSAY_DATASET      // or ASSAY_METRIC, or ASSAY_CURRICULUM
+//   #define ASSAY_DATASET      // or ASSAY_METRIC, ASSAY_CURRICULUM, ASSAY_STEP, ASSAY_SEARCHER
 //   #include "assay_plugin.h"
 //
 // Then define the functions that are declared below for that world, and `describe`. Memory comes from `allocate` and is
-// taken back after each call; what must last from call to call stands in static variables.
+// freed after each call; what must last from call to call belongs into static variables. A long call frees memory with
+// `u32 mark = arena_used; ..; arena_used = mark;`.
 //
 // `open` reports a config that it cannot serve with `fail(message, hint, at)`. The structs have the layouts of the canonical ABI.
 #ifndef ASSAY_PLUGIN_H
@@ -24,6 +25,8 @@ typedef struct { u32 is_some; String text; } OptionalString;
 typedef struct { String message; OptionalString hint, at, trace; } Problem;
 
 #define EXPORT(interface, function) __attribute__((export_name("assay:plugin/" interface "@0.1.0#" function)))
+#define IMPORT(interface, function) \
+    __attribute__((import_module("assay:plugin/" interface "@0.1.0"), import_name(function)))
 #define AFTER(interface, function) __attribute__((export_name("cabi_post_assay:plugin/" interface "@0.1.0#" function)))
 
 // ---- memory: one arena, which is empty again after each call ----
@@ -84,6 +87,31 @@ static double option(String config, const char *key, double otherwise) {
     }
     return otherwise;
 }
+
+// A text for building longer ones: append to it with `append` and `append_number`.
+typedef struct { char *text; u32 length, capacity; } Text;
+
+static void append(Text *text, const char *bytes, u32 length) {
+    if (text->length + length > text->capacity) {
+        u32 capacity = 2 * (text->length + length);
+        char *larger = allocate(capacity);
+        if (text->length) __builtin_memcpy(larger, text->text, text->length);
+        text->text = larger, text->capacity = capacity;
+    }
+    if (length) __builtin_memcpy(text->text + text->length, bytes, length);
+    text->length += length;
+}
+
+static void append_text(Text *text, const char *more) { append(text, more, text_length(more)); }
+
+static void append_number(Text *text, u64 number) {
+    char digits[20];
+    u32 count = 0;
+    do digits[19 - count++] = (char)('0' + number % 10); while (number /= 10);
+    append(text, digits + 20 - count, count);
+}
+
+static String finished(Text text) { return (String){text.text, text.length}; }
 
 static Problem problem(const char *message, const char *hint, const char *at) {
     Problem problem = {.message = string(message)};
@@ -189,6 +217,82 @@ EXPORT("curriculum", "next") NextResult *assay_next(u8 *state, u32 length, u64 s
     return result;
 }
 AFTER("curriculum", "next") void assay_next_after(void *result) { (void)result, arena_used = 0; }
+#define fail(...) return ((OpenResult){.is_problem = 1, .problem = problem(__VA_ARGS__)})
+#endif
+
+#ifdef ASSAY_STEP
+typedef struct { u32 is_problem; union { String result; Problem problem; }; } RunResult;
+
+RunResult run(String config, u32 replicate);
+
+EXPORT("step", "run") RunResult *assay_run(const char *text, u32 length, u32 replicate) {
+    RunResult *result = allocate(sizeof *result);
+    *result = run((String){text, length}, replicate);
+    return result;
+}
+AFTER("step", "run") void assay_run_after(void *result) { (void)result, arena_used = 0; }
+#define fail(...) return ((RunResult){.is_problem = 1, .problem = problem(__VA_ARGS__)})
+
+// ---- files and metrics; `message` says why a call failed ----
+
+typedef struct { u64 is_problem; union { u64 bytes; String message; }; } SizeResult;
+typedef struct { u32 is_problem; union { Bytes bytes; String message; }; } ReadResult;
+typedef struct { u32 is_problem; String message; } WriteResult;
+
+IMPORT("artifacts", "size") void assay_size(const char *input, u32 length, SizeResult *result);
+IMPORT("artifacts", "read") void assay_read(const char *input, u32 length, u64 at, u32 count, ReadResult *result);
+IMPORT("artifacts", "write") void assay_write(const char *output, u32 length, const void *bytes, u32 count, WriteResult *result);
+IMPORT("artifacts", "metrics") void assay_metrics(u64 step, const Value *values, u32 count, WriteResult *result);
+
+static inline SizeResult input_size(const char *input) {
+    SizeResult result = {0};
+    assay_size(input, text_length(input), &result);
+    return result;
+}
+static inline ReadResult read_input(const char *input, u64 at, u32 count) {
+    ReadResult result = {0};
+    assay_read(input, text_length(input), at, count, &result);
+    return result;
+}
+static inline WriteResult write_output(const char *output, const void *bytes, u32 count) {
+    WriteResult result = {0};
+    assay_write(output, text_length(output), bytes, count, &result);
+    return result;
+}
+static inline WriteResult report_metric(u64 step, const char *name, double value) {
+    Value one = {string(name), value};
+    WriteResult result = {0};
+    assay_metrics(step, &one, 1, &result);
+    return result;
+}
+// Ends `run` with the message of a failed call.
+#define fail_with(text) return ((RunResult){.is_problem = 1, .problem = {.message = (text)}})
+#endif
+
+#ifdef ASSAY_SEARCHER
+typedef struct { String params; u8 has_value; double value; } Trial;
+typedef struct { u32 is_problem; union { Bytes state; Problem problem; }; } OpenResult;
+typedef struct {
+    u32 is_problem;
+    union { struct { Bytes state; String *params; u32 count; u8 finished; }; Problem problem; };
+} ProposeResult;
+
+OpenResult open(String config, String space, u64 seed);
+ProposeResult propose(Bytes state, Trial *results, u32 result_count, u32 count);
+
+EXPORT("searcher", "open") OpenResult *assay_open(const char *config, u32 config_length, const char *space, u32 space_length,
+                                                  u64 seed) {
+    OpenResult *result = allocate(sizeof *result);
+    *result = open((String){config, config_length}, (String){space, space_length}, seed);
+    return result;
+}
+AFTER("searcher", "open") void assay_open_after(void *result) { (void)result, arena_used = 0; }
+EXPORT("searcher", "propose") ProposeResult *assay_propose(u8 *state, u32 length, Trial *results, u32 result_count, u32 count) {
+    ProposeResult *result = allocate(sizeof *result);
+    *result = propose((Bytes){state, length}, results, result_count, count);
+    return result;
+}
+AFTER("searcher", "propose") void assay_propose_after(void *result) { (void)result, arena_used = 0; }
 #define fail(...) return ((OpenResult){.is_problem = 1, .problem = problem(__VA_ARGS__)})
 #endif
 

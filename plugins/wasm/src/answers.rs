@@ -1,15 +1,20 @@
 //! Checks the answers of a plugin before they are forwarded.
 
+use std::collections::BTreeMap;
+
 use assay_protocol::{PluginFacts, PluginLimit, PluginLimits};
 
 use crate::failure::Cause;
-use crate::interface::{Sequences, Stage, Value};
+use crate::interface::{Proposal, Sequences, Stage, Value};
 
 /// The maximum number of tokens of a vocabulary, and of classes.
 const MOST_SYMBOLS: usize = 1 << 20;
 
 /// The maximum number of values of a metric.
 const MOST_VALUES: usize = 1000;
+
+/// The size limit of a step's result, in bytes.
+const MOST_RESULT: usize = 1 << 20;
 
 /// The length limit of a value's name, in characters.
 const MOST_NAME: usize = 100;
@@ -78,6 +83,40 @@ pub(crate) fn check_state(state: &[u8], limits: &PluginLimits) -> Result<(), Cau
     }
     let message = format!("gave a state of {} bytes; the limit is {}", state.len(), limits.state);
     Err(Cause::new(message).of_limit(PluginLimit::State).with_hint("keep sums instead of samples"))
+}
+
+/// Whether a text can be the name of a metric of a step: the parts between its slashes are names.
+pub(crate) fn is_metric_path(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+    name.len() <= MOST_NAME && name.split('/').all(|part| !part.is_empty() && part.chars().all(fits))
+}
+
+/// Checks that the result of a step is JSON of moderate size.
+pub(crate) fn check_result(result: &str) -> Result<(), Cause> {
+    if result.len() > MOST_RESULT {
+        return Err(wrong(format!("a result of {} bytes; the limit is {MOST_RESULT}", result.len()))
+            .with_hint("write it into an output"));
+    }
+    match serde_json::from_str::<serde::de::IgnoredAny>(result) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(wrong(format!("the result is not JSON: {error}"))),
+    }
+}
+
+/// Checks the trials that a searcher proposes: at most as many as requested, and each a JSON object.
+pub(crate) fn check_proposal(proposal: &Proposal, count: u32) -> Result<(), Cause> {
+    if proposal.params.len() > count as usize {
+        return Err(wrong(format!("{} trials; at most {count} were requested", proposal.params.len())));
+    }
+    if proposal.params.is_empty() && !proposal.finished {
+        return Err(wrong("no trials, although the search has not ended"));
+    }
+    for (index, params) in proposal.params.iter().enumerate() {
+        if let Err(error) = serde_json::from_str::<BTreeMap<String, serde::de::IgnoredAny>>(params) {
+            return Err(wrong(format!("the parameters of trial {index} are not a JSON object: {error}")));
+        }
+    }
+    Ok(())
 }
 
 /// Checks the names of a metric's values.
@@ -157,5 +196,22 @@ mod tests {
         assert!(check_values(&[]).is_err());
         assert!(check_values(&[value("a/b")]).is_err());
         assert!(check_values(&[value("a"), value("a")]).is_err());
+    }
+
+    #[test]
+    fn results_and_proposals_are_json() {
+        check_result("{\"a\": [1]}").unwrap();
+        assert!(check_result("{a}").unwrap_err().message.contains("the result is not JSON"));
+        assert!(check_result(&" ".repeat(MOST_RESULT + 1)).is_err());
+        let check = |params: &[&str], finished: bool| {
+            let params = params.iter().map(|text| (*text).to_owned()).collect();
+            check_proposal(&Proposal { state: Vec::new(), params, finished }, 2).map_err(|cause| cause.message)
+        };
+        check(&["{}", "{\"lr\": 0.1}"], false).unwrap();
+        check(&[], true).unwrap();
+        assert!(check(&[], false).unwrap_err().contains("no trials"));
+        assert!(check(&["{}", "{}", "{}"], false).unwrap_err().contains("3 trials; at most 2"));
+        assert!(check(&["[]"], false).unwrap_err().contains("trial 0 are not a JSON object"));
+        assert!(is_metric_path("valid/loss") && !is_metric_path("valid//loss") && !is_metric_path(""));
     }
 }

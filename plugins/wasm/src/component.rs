@@ -25,8 +25,7 @@ pub(crate) fn load_component(engine: &Engine, bytes: &[u8], limits: &PluginLimit
     let ty = component.component_type();
     let imports: Vec<String> = ty.imports(engine).map(|(name, _)| name.to_owned()).collect();
     let exports: Vec<String> = ty.exports(engine).map(|(name, _)| name.to_owned()).collect();
-    check_imports(&imports)?;
-    let worlds = find_worlds(&exports)?;
+    let worlds = check_interfaces(&imports, &exports)?;
     Ok(Plugin { component, hash: blake3::hash(bytes).to_hex().to_string(), worlds })
 }
 
@@ -63,11 +62,23 @@ fn other_version(name: &str) -> Cause {
         .with_hint("build it again with the interface that `assay plugin new` writes")
 }
 
-pub(crate) fn check_imports(imports: &[String]) -> Result<(), Cause> {
+/// Checks imports and exports, and returns the worlds.
+pub(crate) fn check_interfaces(imports: &[String], exports: &[String]) -> Result<Vec<PluginWorld>, Cause> {
+    check_imports(imports)?;
+    let worlds = find_worlds(exports)?;
+    let uses_files = imports.iter().any(|name| own_interface(name).is_some_and(|(name, _)| name == "artifacts"));
+    if uses_files && !worlds.contains(&PluginWorld::Step) {
+        return Err(Cause::new(format!("imports `{PACKAGE}/artifacts@0.1.0`, which only a step may use"))
+            .with_hint("export `step`, or build it for the world that it exports"));
+    }
+    Ok(worlds)
+}
+
+fn check_imports(imports: &[String]) -> Result<(), Cause> {
     for name in imports {
         match own_interface(name) {
             Some((_, version)) if !is_supported(version) => return Err(other_version(name)),
-            Some(("host" | "types", _)) => {}
+            Some(("host" | "types" | "artifacts", _)) => {}
             _ if name.starts_with("wasi:") => {
                 return Err(Cause::new(format!(
                     "imports `{name}`: plugins have no clock, randomness, files or network"
@@ -85,7 +96,7 @@ pub(crate) fn check_imports(imports: &[String]) -> Result<(), Cause> {
     Ok(())
 }
 
-pub(crate) fn find_worlds(exports: &[String]) -> Result<Vec<PluginWorld>, Cause> {
+fn find_worlds(exports: &[String]) -> Result<Vec<PluginWorld>, Cause> {
     let own: Vec<(&str, &str)> = exports.iter().filter_map(|name| own_interface(name)).collect();
     if let Some((name, version)) = own.iter().find(|(_, version)| !is_supported(version)) {
         return Err(other_version(&format!("{PACKAGE}/{name}@{version}")));
@@ -94,7 +105,8 @@ pub(crate) fn find_worlds(exports: &[String]) -> Result<Vec<PluginWorld>, Cause>
     let worlds: Vec<PluginWorld> = PluginWorld::ALL.into_iter().filter(|world| has(world.interface())).collect();
     if worlds.is_empty() {
         let found = if exports.is_empty() { "nothing".to_owned() } else { format!("`{}`", exports.join("`, `")) };
-        return Err(Cause::new(format!("exports none of `dataset`, `curriculum` and `metric`, but {found}"))
+        let known = PluginWorld::ALL.map(|world| format!("`{}`", world.interface())).join(", ");
+        return Err(Cause::new(format!("exports none of {known}, but {found}"))
             .with_hint(format!("export an interface of {PLUGIN_INTERFACE}")));
     }
     if !has("plugin") {
@@ -126,6 +138,15 @@ mod tests {
     }
 
     #[test]
+    fn only_steps_use_files() {
+        let imports = names(&["assay:plugin/host@0.1.0", "assay:plugin/artifacts@0.1.0"]);
+        let exports = |world: &str| names(&["assay:plugin/plugin@0.1.0", &format!("assay:plugin/{world}@0.1.0")]);
+        assert_eq!(check_interfaces(&imports, &exports("step")).unwrap(), [PluginWorld::Step]);
+        let message = check_interfaces(&imports, &exports("metric")).unwrap_err().message;
+        assert_eq!(message, "imports `assay:plugin/artifacts@0.1.0`, which only a step may use");
+    }
+
+    #[test]
     fn exports_say_what_a_plugin_is_for() {
         let worlds = |list: &[&str]| find_worlds(&names(list)).map_err(|cause| cause.message);
         let plugin = "assay:plugin/plugin@0.1.0";
@@ -133,7 +154,7 @@ mod tests {
         assert_eq!(worlds(&["assay:plugin/metric@0.1.0"]).unwrap_err(), "does not export `assay:plugin/plugin@0.1.0`");
         assert_eq!(
             worlds(&[plugin, "run"]).unwrap_err(),
-            "exports none of `dataset`, `curriculum` and `metric`, but `assay:plugin/plugin@0.1.0`, `run`"
+            "exports none of `dataset`, `curriculum`, `metric`, `step`, `searcher`, but `assay:plugin/plugin@0.1.0`, `run`"
         );
         assert_eq!(
             worlds(&[plugin, "assay:plugin/dataset@0.3.0"]).unwrap_err(),

@@ -4,7 +4,7 @@ use assay_protocol::{PluginFailure, PluginLimit, PluginLimits};
 use wasmtime::{Trap, WasmBacktrace};
 
 use crate::interface::Problem;
-use crate::store::LimitReached;
+use crate::store::{HostFailure, LimitReached};
 
 /// How many characters of a plugin's own message, hint or traceback are kept.
 const MOST_TEXT: usize = 16 << 10;
@@ -65,17 +65,34 @@ fn cut_text(mut text: String) -> String {
     text
 }
 
-/// Explains an error of a call with this fuel limit. `otherwise` describes errors that are neither traps nor limits.
-pub(crate) fn explain(error: &wasmtime::Error, limits: &PluginLimits, fuel: u64, otherwise: &str) -> Cause {
+/// The limits of one call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallLimits {
+    /// Units of fuel.
+    pub fuel: u64,
+    /// Seconds.
+    pub seconds: u64,
+}
+
+/// Explains an error of a call with these limits. `otherwise` describes errors that are neither traps nor limits.
+pub(crate) fn explain(error: &wasmtime::Error, limits: &PluginLimits, call: CallLimits, otherwise: &str) -> Cause {
     let trace = error.downcast_ref::<WasmBacktrace>().map(ToString::to_string).map(cut_text);
-    let mut cause = explain_without_trace(error, limits, fuel, otherwise);
+    let mut cause = explain_without_trace(error, limits, call, otherwise);
     cause.trace = trace.filter(|trace| !trace.is_empty());
     cause
 }
 
-fn explain_without_trace(error: &wasmtime::Error, limits: &PluginLimits, fuel: u64, otherwise: &str) -> Cause {
+fn explain_without_trace(error: &wasmtime::Error, limits: &PluginLimits, call: CallLimits, otherwise: &str) -> Cause {
     if let Some(LimitReached { limit, message }) = error.downcast_ref() {
-        return Cause::new(message).of_limit(*limit).with_hint("raise the plugin's `memory`, or let it use less");
+        let hint = match limit {
+            PluginLimit::Output => "write less, or split the work into several jobs",
+            PluginLimit::Points => "report each metric less often",
+            _ => "raise the plugin's `memory`, or let it use less",
+        };
+        return Cause::new(message).of_limit(*limit).with_hint(hint);
+    }
+    if let Some(HostFailure(message)) = error.downcast_ref() {
+        return Cause::new(format!("failed: {message}"));
     }
     let root = error.root_cause().to_string();
     let Some(trap) = error.downcast_ref::<Trap>() else {
@@ -90,11 +107,11 @@ fn explain_without_trace(error: &wasmtime::Error, limits: &PluginLimits, fuel: u
         return Cause::new(format!("{otherwise}: {root}"));
     };
     match trap {
-        Trap::OutOfFuel => Cause::new(format!("ran out of fuel; the limit of this call was {fuel} units"))
+        Trap::OutOfFuel => Cause::new(format!("ran out of fuel; the limit of this call was {} units", call.fuel))
             .of_limit(PluginLimit::Fuel)
             .with_hint("it may loop forever; otherwise do less in one call"),
         Trap::Interrupt => {
-            Cause::new(format!("took longer than {} s", limits.call_seconds)).of_limit(PluginLimit::Time)
+            Cause::new(format!("took longer than {} s", call.seconds)).of_limit(PluginLimit::Time)
         }
         Trap::StackOverflow => Cause::new(format!("needs more stack than {} bytes", limits.stack))
             .of_limit(PluginLimit::Stack)

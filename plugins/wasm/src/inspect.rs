@@ -3,7 +3,7 @@
 use assay_protocol::PluginLimits;
 use wasmparser::{Parser, Payload};
 
-use crate::component::{check_format, check_imports, find_worlds};
+use crate::component::{check_format, check_interfaces};
 use crate::failure::Cause;
 use crate::interface::PluginWorld;
 
@@ -44,8 +44,7 @@ pub fn inspect_component(bytes: &[u8]) -> Result<InspectedComponent, InspectErro
         message: format!("is damaged: {error}"),
         hint: Some("build it again with `assay plugin build`".into()),
     })?;
-    check_imports(&imports)?;
-    let worlds = find_worlds(&exports)?;
+    let worlds = check_interfaces(&imports, &exports)?;
     Ok(InspectedComponent { worlds, hash: blake3::hash(bytes).to_hex().to_string(), bytes: bytes.len() as u64 })
 }
 

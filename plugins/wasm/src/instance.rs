@@ -1,14 +1,21 @@
 //! One instance of a plugin, and the calls that it answers.
 
-use assay_protocol::{PluginFacts, PluginLimits, PluginObservation, PluginSplit, PluginStage, PluginValue};
+use assay_protocol::{
+    PluginFacts, PluginLimits, PluginObservation, PluginSplit, PluginStage, PluginTrial, PluginValue,
+};
 use wasmtime::component::{ComponentNamedList, Instance as Linked, Lift, Linker, Lower, TypedFunc};
 use wasmtime::{Engine, Store};
 
-use crate::answers::{check_facts, check_sequences, check_stage, check_state, check_values};
+use crate::answers::{
+    check_facts, check_proposal, check_result, check_sequences, check_stage, check_state, check_values,
+};
+use crate::artifacts::StepPorts;
 use crate::component::Plugin;
 use crate::engine::EPOCH;
-use crate::failure::{Cause, explain};
-use crate::interface::{About, Facts, MetricBatch, PACKAGE, Problem, Seen, Sequences, Split, Stage, Value};
+use crate::failure::{CallLimits, Cause, explain};
+use crate::interface::{
+    About, Facts, MetricBatch, PACKAGE, Problem, Proposal, Seen, Sequences, Split, Stage, Trial, Value,
+};
 use crate::store::InstanceState;
 
 /// An instance, with separate limits of fuel, memory and time.
@@ -23,14 +30,15 @@ pub(crate) struct Instance {
     pub fuel: u64,
 }
 
-/// The fuel limit of a call that makes or scores `samples` sequences.
-fn fuel_limit(limits: &PluginLimits, samples: u64) -> u64 {
-    limits.fuel_per_call.saturating_add(limits.fuel_per_sample.saturating_mul(samples))
+/// The limits of a call that makes or scores `samples` sequences.
+fn call_limits(limits: &PluginLimits, samples: u64) -> CallLimits {
+    let fuel = limits.fuel_per_call.saturating_add(limits.fuel_per_sample.saturating_mul(samples));
+    CallLimits { fuel, seconds: limits.call_seconds }
 }
 
-/// The time limit of a call, in epochs.
-fn epochs(limits: &PluginLimits) -> u64 {
-    limits.call_seconds.saturating_mul(1000) / EPOCH.as_millis() as u64 + 1
+/// A time limit in epochs.
+fn epochs(seconds: u64) -> u64 {
+    seconds.saturating_mul(1000) / EPOCH.as_millis() as u64 + 1
 }
 
 impl Instance {
@@ -44,12 +52,12 @@ impl Instance {
         let mut store = Store::new(engine, InstanceState::new(limits.clone()));
         store.limiter(|state| state);
         store.set_hostcall_fuel(usize::try_from(limits.transfer).unwrap_or(usize::MAX));
-        store.set_epoch_deadline(epochs(limits));
-        let fuel = fuel_limit(limits, 0);
-        let linked = store.set_fuel(fuel).and_then(|()| linker.instantiate(&mut store, &plugin.component));
+        let call = call_limits(limits, 0);
+        store.set_epoch_deadline(epochs(call.seconds));
+        let linked = store.set_fuel(call.fuel).and_then(|()| linker.instantiate(&mut store, &plugin.component));
         match linked {
             Ok(linked) => Ok(Instance { store, linked, dead: false, facts: None, fuel: 0 }),
-            Err(error) => Err((explain(&error, limits, fuel, "cannot be started"), store.data_mut().drain_log())),
+            Err(error) => Err((explain(&error, limits, call, "cannot be started"), store.data_mut().drain_log())),
         }
     }
 
@@ -68,18 +76,27 @@ impl Instance {
         R: Lift + 'static,
         (R,): ComponentNamedList + Lift,
     {
+        let limits = call_limits(&self.limits(), samples);
+        self.call_within(limits, interface, function, params)
+    }
+
+    fn call_within<P, R>(&mut self, call: CallLimits, interface: &str, function: &str, params: P) -> Result<R, Cause>
+    where
+        P: ComponentNamedList + Lower,
+        R: Lift + 'static,
+        (R,): ComponentNamedList + Lift,
+    {
         if self.dead {
             return Err(Cause::new("cannot be called: an earlier call to this instance was cut off"));
         }
         let typed: TypedFunc<P, (R,)> = self.find_function(interface, function)?;
         let limits = self.limits();
-        let limit = fuel_limit(&limits, samples);
-        self.store.set_epoch_deadline(epochs(&limits));
-        let answer = self.store.set_fuel(limit).and_then(|()| typed.call(&mut self.store, params));
-        self.fuel = limit - self.store.get_fuel().unwrap_or(0).min(limit);
+        self.store.set_epoch_deadline(epochs(call.seconds));
+        let answer = self.store.set_fuel(call.fuel).and_then(|()| typed.call(&mut self.store, params));
+        self.fuel = call.fuel - self.store.get_fuel().unwrap_or(0).min(call.fuel);
         answer.map(|(answer,)| answer).map_err(|error| {
             self.dead = true;
-            explain(&error, &limits, limit, "gave an invalid answer")
+            explain(&error, &limits, call, "gave an invalid answer")
         })
     }
 
@@ -96,7 +113,7 @@ impl Instance {
         let instance = self.linked.get_export_index(&mut self.store, None, &name).ok_or_else(missing)?;
         let index = self.linked.get_export_index(&mut self.store, Some(&instance), function).ok_or_else(missing)?;
         self.linked.get_typed_func(&mut self.store, index).map_err(|error| {
-            Cause::new(format!("has another signature than in `{name}`: {error:#}"))
+            Cause::new(format!("has a different signature than in `{name}`: {error:#}"))
                 .with_hint("build it with the interface that `assay plugin new` writes")
         })
     }
@@ -184,5 +201,34 @@ impl Instance {
         check_state(&state, &self.limits())?;
         let Stage { until_step, max_length, note } = stage;
         Ok((PluginStage { until_step, max_length, note }, state))
+    }
+
+    /// Runs a step. Returns its result as JSON, and the outputs that it wrote.
+    pub fn run_step(&mut self, config: &str, replicate: u32, ports: StepPorts) -> Result<(String, Vec<String>), Cause> {
+        let limits = self.limits();
+        let call = CallLimits { fuel: limits.fuel_per_step, seconds: limits.step_seconds };
+        self.store.data_mut().ports = Some(ports);
+        let answer =
+            self.call_within::<_, Result<String, Problem>>(call, "step", "run", (config.to_owned(), replicate));
+        let ports = self.store.data_mut().ports.take();
+        let result = answer??;
+        check_result(&result)?;
+        Ok((result, ports.map(|ports| ports.written()).unwrap_or_default()))
+    }
+
+    pub fn open_searcher(&mut self, config: &str, space: &str, seed: u64) -> Result<Vec<u8>, Cause> {
+        let state: Vec<u8> = self.ask("searcher", "open", (config.to_owned(), space.to_owned(), seed), 0)?;
+        check_state(&state, &self.limits())?;
+        Ok(state)
+    }
+
+    pub fn propose(&mut self, state: Vec<u8>, results: Vec<PluginTrial>, count: u32) -> Result<Proposal, Cause> {
+        let trial = |trial: PluginTrial| Trial { params: trial.params, value: trial.bits.map(f64::from_bits) };
+        let results: Vec<Trial> = results.into_iter().map(trial).collect();
+        let samples = results.len() as u64 + u64::from(count);
+        let proposal: Proposal = self.ask("searcher", "propose", (state, results, count), samples)?;
+        check_proposal(&proposal, count)?;
+        check_state(&proposal.state, &self.limits())?;
+        Ok(proposal)
     }
 }

@@ -20,11 +20,16 @@ pub enum PluginWorld {
     Curriculum,
     /// Computes values from predictions.
     Metric,
+    /// Is a whole step of a workflow.
+    Step,
+    /// Proposes the parameters of trials.
+    Searcher,
 }
 
 impl PluginWorld {
     /// All worlds.
-    pub const ALL: [PluginWorld; 3] = [PluginWorld::Dataset, PluginWorld::Curriculum, PluginWorld::Metric];
+    pub const ALL: [PluginWorld; 5] =
+        [PluginWorld::Dataset, PluginWorld::Curriculum, PluginWorld::Metric, PluginWorld::Step, PluginWorld::Searcher];
 
     /// The name of the interface that a component of this world exports.
     #[must_use]
@@ -33,6 +38,8 @@ impl PluginWorld {
             PluginWorld::Dataset => "dataset",
             PluginWorld::Curriculum => "curriculum",
             PluginWorld::Metric => "metric",
+            PluginWorld::Step => "step",
+            PluginWorld::Searcher => "searcher",
         }
     }
 
@@ -43,7 +50,7 @@ impl PluginWorld {
     }
 }
 
-#[derive(Debug, Clone, ComponentType, Lift, Lower)]
+#[derive(Debug, Clone, PartialEq, ComponentType, Lift, Lower)]
 #[component(record)]
 pub(crate) struct Value {
     pub name: String,
@@ -123,4 +130,19 @@ pub(crate) struct MetricBatch {
     pub targets: Vec<u32>,
     pub scores: Vec<f32>,
     pub classes: u32,
+}
+
+#[derive(Debug, Clone, ComponentType, Lower)]
+#[component(record)]
+pub(crate) struct Trial {
+    pub params: String,
+    pub value: Option<f64>,
+}
+
+#[derive(Debug, Clone, ComponentType, Lift)]
+#[component(record)]
+pub(crate) struct Proposal {
+    pub state: Vec<u8>,
+    pub params: Vec<String>,
+    pub finished: bool,
 }

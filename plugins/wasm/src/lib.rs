@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //!
-//! - A plugin has no clock, no randomness, no files and no network: it imports `assay:plugin/host` or nothing.
+//! - A plugin has no clock, no randomness, no files and no network: it imports `assay:plugin/host` or nothing. A step also imports
+//!   `assay:plugin/artifacts`, through which it reads the inputs and writes the outputs that its job names.
 //! - The same calls to a new instance give the same answers: fuel stops a call, NaNs are canonical, threads are not available.
 //! - An answer is checked before it is forwarded: tokens are below the vocabulary, offsets span the tokens, stages end after the current
 //!   step.
@@ -14,6 +15,7 @@
 //! - After a trap, an instance answers no further calls.
 
 mod answers;
+mod artifacts;
 mod build;
 mod component;
 mod encode;
@@ -26,7 +28,7 @@ mod serve;
 mod store;
 mod template;
 
-pub use build::{BuildError, Built, SOURCES_SECTION, build_c_plugin, build_plugin, hash_sources, read_sources_hash};
+pub use build::{BuildError, Built, SOURCES_SECTION, build_plugin, hash_sources, read_sources_hash};
 pub use encode::{EncodeError, encode_component};
 pub use inspect::{InspectError, InspectedComponent, inspect_component};
 pub use interface::{C_HEADER, PluginWorld, WIT};

@@ -5,12 +5,13 @@ use std::io::{Read, Write};
 
 use assay_protocol::{
     FrameError, Packet, PluginAbout, PluginAnswer, PluginCall, PluginLimits, PluginReply, PluginRequest, f32_of_list,
-    list_of_u32, read_packet, u32_of_list, write_packet,
+    list_of_u32, read_packet, u32_of_list,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
 use wasmtime::Engine;
 use wasmtime::component::Linker;
 
+use crate::artifacts::{Replies, StepPorts};
 use crate::component::{Plugin, load_component};
 use crate::engine::start_engine;
 use crate::failure::Cause;
@@ -55,8 +56,8 @@ impl From<Cause> for Refused {
 /// An answer, its lists, its fuel and the log.
 type Answered = (PluginAnswer, Vec<Vec<u8>>, u64, Vec<(String, String)>);
 
-#[derive(Default)]
 struct Server {
+    replies: Replies,
     loaded: Option<Loaded>,
     instances: BTreeMap<u32, Instance>,
 }
@@ -65,11 +66,11 @@ struct Server {
 ///
 /// # Errors
 /// If a request cannot be read or an answer cannot be written: the peer has exited, or speaks another protocol.
-pub fn serve_plugin(input: &mut impl Read, output: &mut impl Write) -> Result<(), FrameError> {
-    let mut server = Server::default();
+pub fn serve_plugin(input: &mut impl Read, output: impl Write + Send + 'static) -> Result<(), FrameError> {
+    let mut server = Server { replies: Replies::new(output), loaded: None, instances: BTreeMap::new() };
     while let Some(request) = read_packet::<PluginRequest>(input)? {
         let reply = server.answer(request);
-        write_packet(output, &reply)?;
+        server.replies.send(&reply)?;
     }
     Ok(())
 }
@@ -92,17 +93,21 @@ impl Server {
         }
         match call {
             PluginCall::Load { name, file, limits } => self.load(name, &file, limits),
-            PluginCall::OpenDataset { .. } | PluginCall::OpenMetric { .. } | PluginCall::OpenCurriculum { .. } => {
+            PluginCall::OpenDataset { .. }
+            | PluginCall::OpenMetric { .. }
+            | PluginCall::OpenCurriculum { .. }
+            | PluginCall::OpenSearcher { .. }
+            | PluginCall::RunStep { .. } => {
                 let loaded = self.loaded.as_ref().ok_or_else(|| Cause::new("cannot be called before `load`"))?;
                 self.instances.remove(&number);
                 let instance = start_instance(loaded)?;
                 let instance = self.instances.entry(number).or_insert(instance);
-                call_instance(instance, call, lists)
+                call_instance(instance, call, lists, &self.replies)
             }
             _ => {
                 let unopened = || Cause::new("cannot be called before `open`");
                 let instance = self.instances.get_mut(&number).ok_or_else(unopened)?;
-                call_instance(instance, call, lists)
+                call_instance(instance, call, lists, &self.replies)
             }
         }
     }
@@ -153,8 +158,13 @@ fn start_instance(loaded: &Loaded) -> Result<Instance, Refused> {
 }
 
 /// Performs a call and adds the log and the fuel of the instance.
-fn call_instance(instance: &mut Instance, call: PluginCall, lists: Vec<Vec<u8>>) -> Result<Answered, Refused> {
-    let answered = dispatch_call(instance, call, lists);
+fn call_instance(
+    instance: &mut Instance,
+    call: PluginCall,
+    lists: Vec<Vec<u8>>,
+    replies: &Replies,
+) -> Result<Answered, Refused> {
+    let answered = dispatch_call(instance, call, lists, replies);
     let log = instance.drain_log();
     match answered {
         Ok((answer, lists)) => Ok((answer, lists, instance.fuel, log)),
@@ -166,6 +176,7 @@ fn dispatch_call(
     instance: &mut Instance,
     call: PluginCall,
     lists: Vec<Vec<u8>>,
+    replies: &Replies,
 ) -> Result<(PluginAnswer, Vec<Vec<u8>>), Cause> {
     let mut lists = Lists(lists.into_iter());
     Ok(match call {
@@ -196,6 +207,20 @@ fn dispatch_call(
         PluginCall::Next { step, seen } => {
             let (stage, state) = instance.next(lists.next_bytes()?, step, &seen)?;
             (PluginAnswer::Stage(stage), vec![state])
+        }
+        PluginCall::RunStep { config, replicate, inputs, outputs } => {
+            let ports = StepPorts::open(inputs, outputs, replies.clone())
+                .map_err(|message| Cause::new(format!("failed: {message}")))?;
+            let (result, written) = instance.run_step(&config, replicate, ports)?;
+            (PluginAnswer::Result { result, written }, Vec::new())
+        }
+        PluginCall::OpenSearcher { config, space, seed } => {
+            (PluginAnswer::State, vec![instance.open_searcher(&config, &space, seed)?])
+        }
+        PluginCall::Propose { results, count } => {
+            let proposal = instance.propose(lists.next_bytes()?, results, count)?;
+            let answer = PluginAnswer::Proposal { params: proposal.params, finished: proposal.finished };
+            (answer, vec![proposal.state])
         }
     })
 }

@@ -4,6 +4,7 @@ use assay_protocol::{PluginLimit, PluginLimits};
 use wasmtime::component::Linker;
 use wasmtime::{Engine, ResourceLimiter, StoreContextMut};
 
+use crate::artifacts::{StepPorts, add_artifact_functions, report_progress};
 use crate::interface::PACKAGE;
 
 /// Units of fuel of a host call, in addition to one for each byte of its texts.
@@ -23,9 +24,16 @@ pub(crate) struct LimitReached {
     pub message: String,
 }
 
+/// Why a call of the host failed for a reason that the plugin did not cause; the error of the call.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct HostFailure(pub String);
+
 /// The data of a store.
 pub(crate) struct InstanceState {
     pub limits: PluginLimits,
+    /// The files and metrics of the running step.
+    pub ports: Option<StepPorts>,
     /// Bytes of all linear memories.
     memory: u64,
     /// Level and text of the lines since the last call.
@@ -37,7 +45,7 @@ pub(crate) struct InstanceState {
 
 impl InstanceState {
     pub fn new(limits: PluginLimits) -> Self {
-        InstanceState { limits, memory: 0, log: Vec::new(), lines: 0, bytes: 0, dropped: 0 }
+        InstanceState { limits, ports: None, memory: 0, log: Vec::new(), lines: 0, bytes: 0, dropped: 0 }
     }
 
     /// Stores a line of the log, truncated to the limit. Lines beyond the limit are only counted.
@@ -108,7 +116,7 @@ impl ResourceLimiter for InstanceState {
 }
 
 /// Subtracts the cost of a host call from the fuel, which limits the number of host calls.
-fn charge_fuel(store: &mut StoreContextMut<'_, InstanceState>, bytes: usize) -> wasmtime::Result<()> {
+pub(crate) fn charge_fuel(store: &mut StoreContextMut<'_, InstanceState>, bytes: usize) -> wasmtime::Result<()> {
     let price = HOST_CALL_FUEL + bytes as u64;
     let left = store.get_fuel()?;
     if left < price {
@@ -118,7 +126,7 @@ fn charge_fuel(store: &mut StoreContextMut<'_, InstanceState>, bytes: usize) -> 
     store.set_fuel(left - price)
 }
 
-/// The functions of `assay:plugin/host`.
+/// The functions of `assay:plugin/host` and `assay:plugin/artifacts`.
 pub(crate) fn host_functions(engine: &Engine) -> wasmtime::Result<Linker<InstanceState>> {
     let mut linker = Linker::new(engine);
     let mut host = linker.instance(&format!("{PACKAGE}/host@0.1.0"))?;
@@ -127,13 +135,15 @@ pub(crate) fn host_functions(engine: &Engine) -> wasmtime::Result<Linker<Instanc
         store.data_mut().keep_line(level, text);
         Ok(())
     })?;
-    // The host counts sequences and batches itself: a plugin's own progress costs fuel and is not shown.
+    // Only the progress of a step is shown. The host itself counts sequences and batches.
     host.func_wrap(
         "progress",
-        |mut store: StoreContextMut<'_, InstanceState>, (_, _, unit): (u64, Option<u64>, String)| {
-            charge_fuel(&mut store, unit.len())
+        |mut store: StoreContextMut<'_, InstanceState>, (done, total, unit): (u64, Option<u64>, String)| {
+            charge_fuel(&mut store, unit.len())?;
+            report_progress(&mut store, done, total, unit)
         },
     )?;
+    add_artifact_functions(&mut linker)?;
     Ok(linker)
 }
 

@@ -1,4 +1,4 @@
-//! Templates of new plugins: the shipped plugins in C and the Python sources in `templates`, with a new name.
+//! Templates of new plugins: the shipped plugins in C and the sources in `templates`, with a new name.
 
 use std::path::Path;
 
@@ -12,6 +12,8 @@ pub enum PluginLanguage {
     C,
     /// Built with componentize-py.
     Python,
+    /// Built with componentize-qjs.
+    JavaScript,
 }
 
 /// The name in a world's template, and the template's source.
@@ -20,9 +22,18 @@ fn source_of(world: PluginWorld, language: PluginLanguage) -> (&'static str, &'s
         (PluginLanguage::C, PluginWorld::Dataset) => ("dyck", include_str!("../shipped/dyck/plugin.c")),
         (PluginLanguage::C, PluginWorld::Curriculum) => ("pace", include_str!("../shipped/pace/plugin.c")),
         (PluginLanguage::C, PluginWorld::Metric) => ("calibration", include_str!("../shipped/calibration/plugin.c")),
+        (PluginLanguage::C, PluginWorld::Step) => ("bytes", include_str!("../shipped/bytes/plugin.c")),
+        (PluginLanguage::C, PluginWorld::Searcher) => ("climb", include_str!("../shipped/climb/plugin.c")),
         (PluginLanguage::Python, PluginWorld::Dataset) => ("parity", include_str!("../templates/dataset.py")),
         (PluginLanguage::Python, PluginWorld::Curriculum) => ("ramp", include_str!("../templates/curriculum.py")),
         (PluginLanguage::Python, PluginWorld::Metric) => ("top-k", include_str!("../templates/metric.py")),
+        (PluginLanguage::Python, PluginWorld::Step) => ("words", include_str!("../templates/step.py")),
+        (PluginLanguage::Python, PluginWorld::Searcher) => ("climb", include_str!("../templates/searcher.py")),
+        (PluginLanguage::JavaScript, PluginWorld::Dataset) => ("parity", include_str!("../templates/dataset.js")),
+        (PluginLanguage::JavaScript, PluginWorld::Curriculum) => ("ramp", include_str!("../templates/curriculum.js")),
+        (PluginLanguage::JavaScript, PluginWorld::Metric) => ("top-k", include_str!("../templates/metric.js")),
+        (PluginLanguage::JavaScript, PluginWorld::Step) => ("words", include_str!("../templates/step.js")),
+        (PluginLanguage::JavaScript, PluginWorld::Searcher) => ("climb", include_str!("../templates/searcher.js")),
     }
 }
 
@@ -53,6 +64,7 @@ pub fn write_template(folder: &Path, world: PluginWorld, language: PluginLanguag
             write("assay_plugin.h", C_HEADER)
         }
         PluginLanguage::Python => write("app.py", &source),
+        PluginLanguage::JavaScript => write("app.js", &source),
     }?;
     write("plugin.wit", WIT)
 }
@@ -60,7 +72,7 @@ pub fn write_template(folder: &Path, world: PluginWorld, language: PluginLanguag
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::{find_python_world, find_world};
+    use crate::build::{find_javascript_world, find_python_world, find_world};
 
     #[test]
     fn every_template_serves_its_world_and_carries_its_name() {
@@ -77,6 +89,11 @@ mod tests {
             assert_eq!(find_python_world(&source), Some(world));
             assert!(!source.contains("format_exc("), "it reads source files, which traps in a plugin");
             assert!(source.contains(&format!("\"py_{}\"", world.interface())));
+            let script = folder.path().join(format!("js-{}", world.interface()));
+            write_template(&script, world, PluginLanguage::JavaScript).unwrap();
+            let source = std::fs::read_to_string(script.join("app.js")).unwrap();
+            assert_eq!(find_javascript_world(&source), Some(world));
+            assert!(source.contains(&format!("\"js-{}\"", world.interface())));
             assert!(
                 write_template(&python, world, PluginLanguage::Python).unwrap_err().message.contains("cannot make")
             );

@@ -34,7 +34,7 @@ class Plugin(exports.Plugin):
         return exports.plugin.About("top-k", "1.0.0", "The share of targets among the k largest scores.", json.dumps(schema))
 
 
-# One instance serves one config, so that its sums can stand here.
+# One instance serves one config, so that its sums are kept here.
 state = {"k": 5, "count": 0, "right": 0}
 
 

@@ -140,7 +140,7 @@ async fn open_file(path: &Path) -> Result<Source, ImportError> {
 }
 
 fn nothing_known(path: &Path) -> ImportError {
-    let message = format!("`{}` holds no runs that can be imported", path.display());
+    let message = format!("`{}` contains no runs that can be imported", path.display());
     let hint =
         "give MLflow's `mlruns` or `mlflow.db`, a folder with event files of TensorBoard, or W&B's folder `wandb`";
     ImportError::unreadable(message, hint)
@@ -185,11 +185,11 @@ mod tests {
             let error = Source::open(path).await.unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         };
-        check(folder.path(), "holds no runs").await;
+        check(folder.path(), "contains no runs").await;
         check(&folder.path().join("none"), "cannot read").await;
         let text = folder.path().join("notes.txt");
         fs::write(&text, "notes").unwrap();
-        check(&text, "holds no runs").await;
+        check(&text, "contains no runs").await;
         let database = folder.path().join("x.db");
         fs::write(&database, b"SQLite format 3\0 and nonsense").unwrap();
         check(&database, "cannot read").await;

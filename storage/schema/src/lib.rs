@@ -14,7 +14,7 @@ mod entities;
 mod migrations;
 
 pub use entities::{
-    artifact, attempt, cache, claim, create_statements, experiment, journal, log, metric_point, node, report, run,
-    segment, submission, task, token, tracked_metric, tracked_run, verification,
+    artifact, attempt, audit_log, cache, claim, create_statements, experiment, journal, log, metric_point, node,
+    report, run, segment, submission, task, token, tracked_metric, tracked_run, verification,
 };
 pub use migrations::{Migrator, known};

@@ -64,7 +64,7 @@ async fn describe(db: &DatabaseConnection) -> BTreeMap<String, Vec<String>> {
 #[tokio::test]
 async fn the_migrations_arrive_at_the_entities() {
     let (migrated, fresh) = (describe(&migrated().await).await, describe(&fresh().await).await);
-    assert_eq!(migrated.len(), 18, "{:?}", migrated.keys());
+    assert_eq!(migrated.len(), 19, "{:?}", migrated.keys());
     assert_eq!(migrated, fresh);
 }
 

@@ -175,7 +175,7 @@ fn copy_and_hash(from: &Path, to: &Path) -> Result<(String, u64), StoreError> {
     // Reading a pipe may block for ever, and a device may never end.
     let found = std::fs::metadata(from).map_err(StoreError::io("read", from))?;
     if !found.is_file() && !found.is_dir() {
-        let message = format!("`{}` is no regular file", from.display());
+        let message = format!("`{}` is not a regular file", from.display());
         return Err(StoreError::new(StoreErrorKind::Io, message, "name a file or a folder, not a pipe or a device"));
     }
     let mut target = File::create(to).map_err(StoreError::io("write", to))?;

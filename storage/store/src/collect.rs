@@ -26,7 +26,7 @@ const ROWS: usize = 1000;
 const SLACK: Duration = Duration::from_secs(2);
 
 fn query_error(error: sea_orm::DbErr) -> StoreError {
-    StoreError::database("look for what no run refers to")(error)
+    StoreError::database("look for unreferenced files")(error)
 }
 
 impl Store {

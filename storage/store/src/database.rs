@@ -174,7 +174,7 @@ fn copy_of(path: &Path) -> Result<TempDir, StoreError> {
             return Ok(folder);
         }
     }
-    let message = format!("`{}` is written all the time, and its folder cannot be", path.display());
+    let message = format!("`{}` is written all the time, and its folder is read-only", path.display());
     let hint = "allow writing to the folder, or wait until the run is over";
     Err(StoreError::new(StoreErrorKind::Locked, message, hint))
 }

@@ -20,7 +20,7 @@ pub(crate) fn pack(folder: &Path, target: &mut dyn Write) -> Result<(String, u64
     let failed = |error: DataError| StoreError::new(StoreErrorKind::Io, error.message, &error.hint);
     let files = Walk::DATASET.find_files(folder).map_err(failed)?;
     if files.is_empty() {
-        return Err(refused(folder, "holds no file", "name a folder with the files of the dataset"));
+        return Err(refused(folder, "contains no file", "name a folder with the files of the dataset"));
     }
     let hashed = Hashed { target, hasher: blake3::Hasher::new(), bytes: 0 };
     let mut archive = tar::Builder::new(hashed);
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn what_cannot_be_packed_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(packed(folder.path()).unwrap_err().message().ends_with("holds no file"));
+        assert!(packed(folder.path()).unwrap_err().message().ends_with("contains no file"));
         std::fs::create_dir(folder.path().join("x")).unwrap();
         std::os::unix::fs::symlink("x", folder.path().join("y")).unwrap();
         let message = packed(folder.path()).unwrap_err().message().to_owned();

@@ -11,7 +11,7 @@ use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, Set};
 
 use crate::query::AttemptView;
 use crate::session::is_alive;
-use crate::{Store, StoreError, rows};
+use crate::{NewAction, Store, StoreError, rows};
 
 #[async_trait::async_trait]
 impl LabLedger for Store {
@@ -79,6 +79,11 @@ impl LabLedger for Store {
             reported.insert(attempt, rows::to_unsigned(row.seq));
         }
         Ok(History { entries, tasks, reported })
+    }
+
+    async fn record_action(&self, action: String) -> Result<(), LedgerError> {
+        let (origin, result) = ("server".to_owned(), "done".to_owned());
+        Ok(Store::record_action(self, NewAction { token: None, origin, action, result }).await?)
     }
 
     async fn save_node(&self, worker: WorkerId, content: String) -> Result<(), LedgerError> {

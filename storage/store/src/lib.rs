@@ -27,6 +27,7 @@
 
 mod artifacts;
 mod audit;
+mod audit_log;
 mod begin;
 mod cache;
 mod claim;
@@ -61,6 +62,7 @@ mod tests;
 pub use artifacts::content_of;
 pub use assay_core::{Epoch, RunId, TaskIx};
 pub use assay_server::{Content, RunStateName, TaskStateName};
+pub use audit_log::{ActionView, NewAction};
 pub use error::{StoreError, StoreErrorKind};
 pub use filter::{FilterError, RunFilter, quote_filter_value};
 pub use query::{

@@ -290,7 +290,7 @@ async fn state_counts(db: &impl ConnectionTrait, runs: Vec<i64>) -> Result<BTree
     Ok(counts)
 }
 
-/// A run with its current state: if its process is gone, it is not in progress, whatever its row says.
+/// A run with its current state: if its process is gone, it is not in progress, even if its row says so.
 fn run_summary(row: &run::Model, mut states: Counts, dead: bool) -> Result<RunSummary, StoreError> {
     if dead {
         let unfinished: u64 = UNFINISHED.iter().filter_map(|state| states.remove(state)).sum();

@@ -56,7 +56,7 @@ impl Store {
             }
         }
         self.trap.check_point(FailurePoint::BatchNotCommitted)?;
-        tx.commit().await.map_err(StoreError::database("write what happened"))?;
+        tx.commit().await.map_err(StoreError::database("write events"))?;
         for attempt in ended {
             // The batch is committed, so an error here must not be reported for the batch. Points that are not sealed
             // are read from the database, and `recover` seals them later.
@@ -79,7 +79,7 @@ fn ended_in(run: RunId, record: &Record) -> Option<AttemptRef> {
 }
 
 fn write_error(error: DbErr) -> StoreError {
-    StoreError::database("write what happened")(error)
+    StoreError::database("write events")(error)
 }
 
 /// A transaction and its run.

@@ -33,7 +33,7 @@ impl Store {
             return Err(StoreError::new(StoreErrorKind::Unknown, message, "`assay runs` lists them"));
         };
         if row.state == RunStateName::Running.name() && is_alive(&self.layout, &row.session)? {
-            let message = format!("run {id} is under way");
+            let message = format!("run {id} is in progress");
             let hint = match is_tracked(&row) {
                 true => {
                     "its MLflow client has to end it; `MlflowClient().set_terminated(RUN_ID)` ends a run whose client is gone"
@@ -62,7 +62,7 @@ impl Store {
 
 /// Moves attempts that other runs refer to into those runs; returns the new references.
 async fn pass_on(tx: &DatabaseTransaction, id: i64) -> Result<Vec<AttemptRef>, StoreError> {
-    let failed = || StoreError::database(format!("pass on what run {id} computed"));
+    let failed = || StoreError::database(format!("pass on the results of run {id}"));
     let citing = task::Entity::find()
         .filter(task::Column::SourceRun.eq(id))
         .filter(task::Column::Run.ne(id))

@@ -71,7 +71,8 @@ pub(crate) fn floats_to_json(values: &BTreeMap<String, f64>) -> Value {
 
 pub(crate) fn floats_of_json(value: Option<&Value>) -> Result<BTreeMap<String, f64>, StoreError> {
     let Some(value) = value else { return Ok(BTreeMap::new()) };
-    let object = value.as_object().ok_or_else(|| StoreError::damaged("the store has metrics that are no object"))?;
+    let object =
+        value.as_object().ok_or_else(|| StoreError::damaged("the store has metrics that are not an object"))?;
     let one = |(name, value): (&String, &Value)| {
         let value = float_of_json(value).ok_or_else(|| {
             StoreError::damaged(format!("the store has `{value}` as the value of the metric `{name}`"))

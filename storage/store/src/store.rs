@@ -85,7 +85,7 @@ impl Store {
     }
 
     /// A number that differs whenever another connection, of this process or of another one, has changed the store since it was last asked
-    /// for. It costs microseconds, whatever the store's size.
+    /// for. It costs microseconds, independent of the store's size.
     ///
     /// # Errors
     /// If the store cannot be read.

@@ -47,16 +47,16 @@ impl Store {
         Ok(id)
     }
 
-    /// The scope of the token with this hash, unless it is unknown, expired or revoked.
+    /// The number and the scope of the token with this hash, unless it is unknown, expired or revoked.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn token_scope(&self, hash: &str) -> Result<Option<String>, StoreError> {
+    pub async fn find_token(&self, hash: &str) -> Result<Option<(i64, String)>, StoreError> {
         let query = token::Entity::find().filter(token::Column::Hash.eq(hash));
         let found = query.all(self.database.reader()).await.map_err(token_error())?;
         let now = to_signed(now_millis());
         let valid = |row: &token::Model| row.revoked_at.is_none() && row.expires_at.is_none_or(|end| now < end);
-        Ok(found.into_iter().find(valid).map(|row| row.scope))
+        Ok(found.into_iter().find(valid).map(|row| (row.id, row.scope)))
     }
 
     /// All tokens, in order.

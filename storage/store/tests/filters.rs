@@ -174,7 +174,7 @@ fn what_cannot_be_read_is_named_with_its_place() {
         ("name>3", 0, 4, "`name` is a text and has no order", "write `name:VALUE` or `name~PART`"),
         ("states>many", 7, 11, "`many` is not a number", "give a number, or did you mean `state`?"),
         ("took>5x", 5, 7, "`5x` is not a value of `took`", "give a duration such as 90s, 5m, 2h or 7d"),
-        ("started:2026-11-23", 0, 7, "`started` cannot be compared so", "write `started<..` or `started>.."),
+        ("started:2026-11-23", 0, 7, "`started` cannot be compared like this", "write `started<..` or `started>.."),
         ("tag:", 4, 4, "a value is missing for `tag`", "write it behind the sign"),
         ("tag:a,", 6, 6, "a value is missing for `tag`", "write it behind the sign"),
         ("a >", 3, 3, "a value is missing for `a`", "write it behind the sign"),

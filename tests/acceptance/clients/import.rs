@@ -89,7 +89,7 @@ fn an_export_for_tensorboard_and_an_offline_run_of_wandb_are_imported() {
     );
     let nothing = fresh.output(&["import", &root().join("docs").display().to_string()]);
     assert_eq!(nothing.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&nothing.stderr).contains("holds no runs that can be imported"));
+    assert!(String::from_utf8_lossy(&nothing.stderr).contains("contains no runs that can be imported"));
 }
 
 #[test]

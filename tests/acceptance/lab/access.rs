@@ -126,3 +126,51 @@ fn a_file_that_is_too_large_is_refused() {
     let refused = ask(&server.url, "", &["submit", &folder.path().join("flow.yaml").display().to_string()]);
     assert!(!refused.status.success() && text(&refused.stderr).contains("--max-upload"), "{}", text(&refused.stderr));
 }
+
+#[test]
+fn who_changed_what_is_recorded_and_shown_to_administrators() {
+    let server = Server::start_on("0.0.0.0:0", &[]);
+    let url = server.url.replace("0.0.0.0", "127.0.0.1");
+    let [read, submit, admin] = ["read", "submit", "admin"].map(|scope| create_token(&server, scope));
+    let flow = crate::support::fixture("tiny.yaml");
+    assert!(ask(&url, &submit, &["submit", &flow]).status.success());
+    assert!(ask(&url, &submit, &["priority", "1", "7"]).status.success());
+    assert!(!ask(&url, &read, &["cancel", "1"]).status.success());
+    assert!(ask(&url, &admin, &["cancel", "1"]).status.success());
+    // Reading is not recorded, nor is a request without a valid token.
+    assert!(ask(&url, &read, &["runs"]).status.success());
+    assert!(!ask(&url, "wrong", &["submit", &flow]).status.success());
+    let listed = ask(&url, &admin, &["audit", "--json"]);
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    let actions = listed["actions"].as_array().expect("actions").iter().rev();
+    let told: Vec<String> = actions
+        .map(|action| {
+            format!(
+                "{} {} {}",
+                action["token"],
+                text(action["action"].as_str().unwrap_or("").as_bytes()),
+                action["result"]
+            )
+        })
+        .collect();
+    let expected = [
+        r#"null create token 1 with the scope `read` "done""#.to_owned(),
+        r#"null create token 2 with the scope `submit` "done""#.to_owned(),
+        r#"null create token 3 with the scope `admin` "done""#.to_owned(),
+        format!(r#"2 submit `{flow}` as run 1 "done""#),
+        r#"2 change the priority of run 1 to 7 "done""#.to_owned(),
+        r#"1 cancel run 1 "refused: 403 Forbidden""#.to_owned(),
+        r#"3 cancel run 1 "done""#.to_owned(),
+    ];
+    assert_eq!(told, expected);
+    // The same in the store of the server, and on its page.
+    let here = text(&server.home.output(&["audit"]).stdout);
+    assert!(here.contains("cancel run 1") && here.contains("127.0.0.1") && here.contains("command line of"), "{here}");
+    let page = fetch(&url, &admin, "/audit");
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("token 2 (submit)"), "{page}");
+    for token in [&read, &submit] {
+        assert!(fetch(&url, token, "/audit").starts_with("HTTP/1.1 403"));
+        let refused = ask(&url, token, &["audit"]);
+        assert!(text(&refused.stderr).contains("does not allow this"), "{}", text(&refused.stderr));
+    }
+}

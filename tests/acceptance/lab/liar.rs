@@ -9,6 +9,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 use super::processes::Server;
+use crate::support::wait_for;
 
 struct Liar(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
@@ -169,6 +170,11 @@ fn a_worker_on_which_attempts_fail_in_a_row_is_excluded_until_it_is_resumed() {
         assert!(String::from_utf8_lossy(&listed.stderr).contains("no device is there"), "{listed:?}");
         let page = get(&server.url, "/workers");
         assert!(page.contains("excluded") && page.contains("no device is there"), "{page}");
+        wait_for("the exclusion to be recorded", || {
+            let listed = server.json(&["audit"]);
+            let mut actions = listed["actions"].as_array()?.iter().filter_map(|action| action["action"].as_str());
+            actions.any(|text| text.contains("exclude the worker `bad`") && text.contains(why)).then_some(())
+        });
         assert!(server.output(&["workers", "resume", "bad"]).status.success());
         bad.assigned().await;
         assert_eq!(closing()["closing"], "");

@@ -3,9 +3,14 @@
 mod access;
 mod cluster;
 mod liar;
+mod mutations;
 mod operators;
+mod partition;
 pub mod processes;
+mod retries;
+mod subworkflows;
 mod tls;
+mod traffic;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

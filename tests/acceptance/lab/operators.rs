@@ -74,7 +74,7 @@ fn a_worker_that_is_terminated_drains_first() {
     assert_eq!(ran.state(), "succeeded", "{:#}", ran.json);
     let log = server.log(&run, "train");
     assert!(
-        log.contains("the worker gave the attempt up") && log.contains("resuming from the checkpoint at step "),
+        log.contains("the worker abandoned the attempt") && log.contains("resuming from the checkpoint at step "),
         "{log}"
     );
 }

@@ -1,7 +1,8 @@
 //! A server and its workers as separate processes, which end with the test.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 
@@ -38,21 +39,56 @@ pub struct Server {
     /// What workers and commands have in their environment.
     pub environment: Vec<(&'static str, String)>,
     more: Vec<String>,
+    /// The network namespace in which it runs.
+    host: Option<String>,
+    said: Said,
 }
 
-fn spawn_server(home: &Home, listen: &str, more: &[String]) -> (Process, String) {
+/// What a process wrote to its standard error.
+type Said = Arc<Mutex<String>>;
+
+/// A command in a network namespace.
+fn inside(host: Option<&str>, command: Command) -> Command {
+    let Some(host) = host else { return command };
+    let mut inner = Command::new("ip");
+    inner.args(["netns", "exec", host]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => inner.env(name, value),
+            None => inner.env_remove(name),
+        };
+    }
+    inner.current_dir(command.get_current_dir().unwrap_or(std::path::Path::new(".")));
+    inner.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    inner
+}
+
+/// Collects the standard error of a process, so that it never blocks.
+pub fn collect_lines(lines: impl Iterator<Item = std::io::Result<String>> + Send + 'static) -> Said {
+    let said = Said::default();
+    let kept = said.clone();
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.push_str(&line);
+            kept.push('\n');
+        }
+    });
+    said
+}
+
+fn spawn_server(home: &Home, listen: &str, more: &[String], host: Option<&str>) -> (Process, String, Said) {
     let mut args = vec!["server", "--listen", listen];
     args.extend(more.iter().map(String::as_str));
-    let mut child = home.command(&args).stdout(Stdio::null()).spawn().expect("assay starts");
+    let mut child = inside(host, home.command(&args)).stdout(Stdio::null()).spawn().expect("assay starts");
     let mut lines = BufReader::new(child.stderr.take().expect("its standard error")).lines();
     let url = lines.by_ref().find_map(|line| {
         let line = line.expect("text");
         let address = line.split(" on ").find(|part| part.starts_with("http"))?;
         address.split(',').next().map(str::to_owned)
     });
-    // Its later output is read, so that it never blocks.
-    std::thread::spawn(move || lines.for_each(drop));
-    (Process(child), url.expect("the server says where it is"))
+    let url = url.expect("the server says where it is");
+    (Process(child), url, collect_lines(lines))
 }
 
 impl Server {
@@ -61,10 +97,20 @@ impl Server {
     }
 
     pub fn start_on(listen: &str, more: &[&str]) -> Server {
+        Self::start_in(None, listen, more)
+    }
+
+    /// Starts it in a network namespace, in which the commands to it run, too.
+    pub fn start_in(host: Option<&str>, listen: &str, more: &[&str]) -> Server {
         let home = Home::new();
         let more: Vec<String> = more.iter().map(ToString::to_string).collect();
-        let (process, url) = spawn_server(&home, listen, &more);
-        Server { home, process, url, environment: Vec::new(), more }
+        let (process, url, said) = spawn_server(&home, listen, &more, host);
+        Server { home, process, url, environment: Vec::new(), more, host: host.map(str::to_owned), said }
+    }
+
+    /// What it wrote to its standard error after its first lines.
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Kills the server; workers detect that.
@@ -75,16 +121,21 @@ impl Server {
     /// Starts it again, with the same address.
     pub fn restart(&mut self) {
         let listen = self.url.split("://").nth(1).expect("a scheme").to_owned();
-        self.process = spawn_server(&self.home, &listen, &self.more).0;
+        (self.process, _, self.said) = spawn_server(&self.home, &listen, &self.more, self.host.as_deref());
     }
 
     /// A worker on a separate simulated machine.
     pub fn worker(&self, name: &str, more: &[&str]) -> Worker {
+        self.worker_in(self.host.as_deref(), name, more)
+    }
+
+    /// As [`Server::worker`], in a network namespace.
+    pub fn worker_in(&self, host: Option<&str>, name: &str, more: &[&str]) -> Worker {
         let home = Home::new();
         let cache = home.store().display().to_string();
         let mut args = vec!["worker", "--server", &self.url, "--name", name, "--cache", &cache];
         args.extend(more);
-        let mut command = home.command(&args);
+        let mut command = inside(host, home.command(&args));
         command.envs(self.environment.iter().cloned()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().expect("assay starts");
         Worker { process: Process(child), _home: home }
@@ -95,7 +146,7 @@ impl Server {
         let home = Home::new();
         let mut command = home.command(args);
         command.args(["--server", &self.url]).envs(self.environment.iter().cloned());
-        command.output().expect("assay starts")
+        inside(self.host.as_deref(), command).output().expect("assay starts")
     }
 
     pub fn json(&self, args: &[&str]) -> Value {

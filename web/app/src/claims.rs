@@ -91,7 +91,7 @@ pub fn claims_document(files: &[JudgedFile], command: &str) -> String {
             text += &format!("{}\n\n", escape_cell(description));
         }
         let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".to_owned());
-        text += &match file.run {
+        text += &match &file.date {
             Some(_) => format!(
                 "Commit {}, {}, on {}.",
                 escape_cell(&known(&file.commit)),

@@ -26,7 +26,7 @@ mod import;
 mod results;
 mod start;
 
-/// How long threads that block on the network or on files are waited for at the end.
+/// How long the end of the program waits for threads that block on the network or on files.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// An error on its way to the person who typed the command; its text says what, where and what to do.
@@ -35,7 +35,7 @@ pub type CommandError = Box<dyn Error + Send + Sync>;
 /// A workflow-driven experiment platform for sequence models.
 ///
 /// A workflow file says what to prepare, train, quantize, export and measure, and over which values to sweep; Assay runs
-/// what is not yet known, and shows every number with its uncertainty.
+/// what has no result yet, and shows every number with its uncertainty.
 #[derive(Parser)]
 #[command(
     name = "assay",
@@ -45,10 +45,10 @@ pub type CommandError = Box<dyn Error + Send + Sync>;
     after_help = "\
 Examples:
   assay run workflows/catalog/quickstart.yaml     run a workflow here
-  assay plan workflows/catalog/quickstart.yaml    what would run, and what is known already
-  assay server                                    look at the results in a browser
+  assay plan workflows/catalog/quickstart.yaml    what would run, and what is cached
+  assay server                                    show the results in a browser
 
-Exit codes: 0 all that was asked succeeded; 1 a task failed; 2 the command or its file is wrong; 28 the disk is full; \
+Exit codes: 0 success; 1 a task failed; 2 the command or its file is wrong; 28 the disk is full; \
 130 stopped by Ctrl-C, SIGTERM, SIGHUP or `assay cancel`."
 )]
 pub struct Cli {
@@ -56,7 +56,7 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "DIR", env = "ASSAY_HOME", default_value = ".assay")]
     home: PathBuf,
 
-    /// The server for `submit`, `worker` and the commands on runs, instead of the store of this machine
+    /// The server for `submit`, `worker` and the commands on runs, instead of this machine's store
     #[arg(long, global = true, value_name = "URL", env = "ASSAY_SERVER", hide_env_values = true)]
     server: Option<String>,
 
@@ -82,16 +82,16 @@ Examples:
   assay run experiment.yaml --json > result.json
   assay run experiment.yaml --on slurm --pilots 8 --cluster-option=--time=1:00:00")]
     Run(Box<RunArgs>),
-    /// Say what would run and what is cached, and start nothing
+    /// Show what would run and what is cached, without running it
     #[command(after_help = "\
 Examples:
   assay plan experiment.yaml
   assay plan experiment.yaml -P seed=18 --json")]
     Plan(PlanArgs),
-    /// Serve the store's runs to a browser on this machine, or be the server of a lab
+    /// Serve the store's runs to a browser on this machine, or serve a lab
     ///
-    /// With --listen it accepts workflows (`assay submit`) and gives their tasks to worker nodes (`assay worker`). On any address
-    /// but a loopback one, each request needs a token (`assay token`).
+    /// With --listen it accepts workflows (`assay submit`) and gives their tasks to worker nodes (`assay worker`). Except on a
+    /// loopback address, each request needs a token (`assay token`).
     #[command(after_help = "\
 Examples:
   assay server --listen 127.0.0.1:7177 --workers local     submissions, run on this machine
@@ -122,8 +122,8 @@ Examples:
     Show(ShowArgs),
     /// Print the results of a run: one row a cell
     ///
-    /// Axes are columns. Each metric has its number of observations, mean, 95 % interval, unit and failures. The JSON form
-    /// names, for each metric, the best cell and those that cannot be distinguished from it.
+    /// Axes are columns. Each metric has its number of observations, mean, 95 % interval, unit and failures. The JSON
+    /// format lists, for each metric, the best cell and those that are not distinguishable from it.
     #[command(after_help = "\
 Examples:
   assay results latest
@@ -132,9 +132,10 @@ Examples:
     Results(ResultsArgs),
     /// Compare two runs, jobs or cells
     ///
-    /// First what differs in their configs, then the metrics: B less A with its 95 % interval, the difference that the data
-    /// can detect, and whether they distinguish the two: with one error for all cells of a metric where they scatter alike,
-    /// without what replicates of one seed share, corrected by Holm's method for all that is compared.
+    /// Shows the differences of the configs, then for each metric B - A with its 95 % interval, the smallest difference
+    /// that the data can detect, and whether A and B differ significantly. The test pools the error of a metric's cells if
+    /// their variances are similar, removes what replicates with the same seed share, and is corrected by Holm's method for
+    /// all comparisons.
     ///
     /// A commit or branch of the repository in the working folder selects the latest complete run with that commit. With
     /// --threshold, the exit code is 1 if a metric is significantly worse by that much or more.
@@ -145,18 +146,18 @@ Examples:
   assay compare 3:transformer 3:ten                            all cells of two jobs
   assay compare 3:train 4:train --metrics 'test/*' --json
   assay compare 3 4 --metric test/loss --threshold 5%          exit code 1 on a regression, for a pull request
-  assay compare main HEAD --threshold 5% --format markdown     what to post there")]
+  assay compare main HEAD --threshold 5% --format markdown     the text to post there")]
     Compare(CompareArgs),
-    /// Judge the claims of workflow files, and run what is missing for that
+    /// Judge the claims of workflow files, and run the tasks that this needs
     ///
-    /// Each claim is supported, refuted, undecided, impossible, consistent or not tested. Without a file: the claims of the
-    /// store's latest runs, and nothing is run. Exit code 1 if a claim is refuted.
+    /// Each claim is supported, refuted, undecided, impossible, consistent or not tested. Without a file, it judges the
+    /// claims of the store's latest runs and runs nothing. Exit code 1 if a claim is refuted.
     #[command(after_help = "\
 Examples:
   assay claims experiment.yaml
   assay claims workflows/catalog/claims --json
   assay claims workflows/catalog/claims --write docs/claims.md
-  assay claims                                                  what the store knows")]
+  assay claims                                                  those of the stored runs")]
     Claims(commands::claims::ClaimsArgs),
     /// Print the log of a task
     #[command(after_help = "\
@@ -181,7 +182,7 @@ Examples:
   assay get 3 benchmark results                                 a plain value, as JSON
   assay get 3 data dataset -o - | sha256sum")]
     Get(GetArgs),
-    /// Write a run's metrics, parameters and tasks in the forms of other tools
+    /// Write a run's metrics, parameters and tasks in the formats of other tools
     ///
     /// csv, jsonl and parquet are the tables `metrics` (times in milliseconds since 1970), `params` and `tasks`.
     #[command(after_help = "\
@@ -205,7 +206,7 @@ Examples:
   assay verify
   assay verify --json")]
     Verify(JsonArg),
-    /// Find the files that no run refers to, and remove them with --delete
+    /// List the files that no run refers to, or remove them with --delete
     #[command(after_help = "\
 Examples:
   assay gc                 what could be removed
@@ -213,14 +214,14 @@ Examples:
     Gc(GcArgs),
     /// Remove runs from the store
     ///
-    /// Their tasks, logs and metrics go; files that no other run refers to go with the next `assay gc --delete`. What
-    /// another run was answered with from the cache is passed on to that run.
+    /// Removes their tasks, logs and metrics; the next `assay gc --delete` removes the files that no other run refers
+    /// to. Results that other runs took from the cache are kept for those runs.
     #[command(after_help = "\
 Examples:
   assay rm 3
   assay rm 3 4 5")]
     Rm(RmArgs),
-    /// Stop a run that is under way in another terminal, as Ctrl-C there would
+    /// Stop a run that was started in another terminal, like Ctrl-C there
     #[command(after_help = "\
 Examples:
   assay cancel 3
@@ -228,7 +229,7 @@ Examples:
     Cancel(CancelArgs),
     #[command(flatten)]
     Lab(LabCommand),
-    /// Say which backends this machine can run
+    /// List the backends that this machine can run
     #[command(after_help = "\
 Examples:
   assay backends
@@ -238,18 +239,19 @@ Examples:
     #[command(after_help = "\
 Example:
   assay schema > assay.schema.json
-  then begin a workflow file with: # yaml-language-server: $schema=assay.schema.json
-  assay schema --pages docs/src/reference     the reference pages of the book")]
+  then start a workflow file with: # yaml-language-server: $schema=assay.schema.json
+  assay schema --pages docs/src/reference     the reference pages of the documentation")]
     Schema(SchemaArgs),
     /// Show the help of a subcommand, or describe a step kind
     ///
-    /// Of a step kind: what it does, its options with types, ranges and defaults, its inputs, outputs and metrics, and an example.
+    /// For a step kind: what it does, its options with types, ranges and defaults, its inputs, outputs and metrics, and an
+    /// example.
     #[command(after_help = "\
 Examples:
   assay help run          the options of `assay run`
   assay help train        the step kind `train`")]
     Help(HelpArgs),
-    /// Begin, build, run and check plugins
+    /// Create, build, run and check plugins
     #[command(after_help = "\
 Examples:
   assay plugin new sort --for dataset --lang c      a folder with an example source
@@ -263,16 +265,16 @@ Examples:
         name = "plugin-host",
         after_help = "\
 Example:
-  assay plugin-host --memory 268435456     speaks the messages of assay-protocol on standard input and output"
+  assay plugin-host --memory 268435456     uses the messages of assay-protocol on standard input and output"
     )]
     PluginHost(PluginHostArgs),
-    /// Be an executor: run one step for a worker (internal)
+    /// Run one step for a worker, as an executor (internal)
     ///
-    /// Speaks the executor protocol on standard input and output. With --step it runs one step alone instead, for
+    /// Uses the executor protocol on standard input and output. With --step it runs a single step instead, for
     /// debugging.
     #[command(after_help = "\
 Example:
-  assay executor cpu --step step.json     run one step alone; see ARCHITECTURE.md for the file")]
+  assay executor cpu --step step.json     run a single step; see ARCHITECTURE.md for the file")]
     Executor(ExecutorArgs),
 }
 
@@ -281,29 +283,29 @@ Example:
 pub struct RunArgs {
     #[command(flatten)]
     pub start: StartArgs,
-    /// Run at most so many tasks at the same time
+    /// The largest number of tasks that run at the same time
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
     #[command(flatten)]
     pub cluster: ClusterArgs,
-    /// Show failures and results alone
+    /// Show only failures and results
     #[arg(long, short, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Show each task from the cache and every line of the tasks' logs
+    /// Also show cached tasks and every line of the tasks' logs
     #[arg(long, short)]
     pub verbose: bool,
-    /// Print one JSON object on standard output at the end, and no live display
+    /// Print one JSON object on standard output at the end, without a live display
     #[arg(long)]
     pub json: bool,
 }
 
-/// What takes the place of a file's parameters.
+/// Values that override a file's parameters.
 #[derive(Args)]
 pub struct Overrides {
     /// Override a parameter of the file, or a part of one: -P model.dim=32
     #[arg(short = 'P', long = "param", value_name = "KEY=VALUE", value_parser = parse_parameter)]
     pub params: Vec<(String, String)>,
-    /// Override parameters by those of a JSON or YAML file; -P comes after it
+    /// Override parameters with those of a JSON or YAML file; -P takes precedence
     #[arg(long = "params", value_name = "FILE")]
     pub files: Vec<PathBuf>,
 }
@@ -323,7 +325,7 @@ pub struct PlanArgs {
 /// `assay server`
 #[derive(Args)]
 pub struct ServerArgs {
-    /// The port on 127.0.0.1; 0 takes any free one
+    /// The port on 127.0.0.1; 0 selects any free one
     #[arg(long, default_value_t = 7177)]
     pub port: u16,
     #[command(flatten)]
@@ -333,14 +335,15 @@ pub struct ServerArgs {
 /// `assay runs`
 #[derive(Args)]
 pub struct RunsArgs {
-    /// How many runs at most
+    /// The largest number of runs
     #[arg(long, default_value_t = 20)]
     pub limit: u32,
     /// Only runs that match, such as 'state:failed states>32 accuracy>0.5 tag:x name~quick'
     ///
-    /// All conditions must hold. `:` is equal (several values with commas), `!=` differs, `~` contains, and `<`, `<=`, `>`, `>=` compare
-    /// numbers. Fields: state, name, file, note, commit, tag, run, tasks, failed, cached, took and age (5m, 2h, 7d), started and ended
-    /// (dates). Other names are parameters, axes of a matrix or metrics. A word alone is a part of the workflow's name.
+    /// All conditions must hold. `:` means equal (separate several values with commas), `!=` differs, `~` contains, and `<`, `<=`, `>`,
+    /// `>=` compare numbers. Fields: state, name, file, note, commit, tag, run, tasks, failed, cached, took and age (5m, 2h, 7d),
+    /// started and ended (dates). Other names are parameters, axes of a matrix or metrics. A single word matches a part of the
+    /// workflow's name.
     #[arg(long, value_name = "FILTER")]
     pub filter: Option<String>,
     /// Only runs with this tag; may be given several times
@@ -352,10 +355,10 @@ pub struct RunsArgs {
     /// Only runs whose workflow's name contains this
     #[arg(long, value_name = "TEXT")]
     pub name: Option<String>,
-    /// What they are sorted by; the latest run comes first
+    /// The sort key; by default the latest run comes first
     #[arg(long, value_enum, default_value_t = Order::Run)]
     pub sort: Order,
-    /// The other way round
+    /// Reverse the order
     #[arg(long)]
     pub reverse: bool,
     /// Print one JSON object on standard output
@@ -366,7 +369,7 @@ pub struct RunsArgs {
 /// What runs are sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Order {
-    /// When they began, the latest first
+    /// When they started, the latest first
     Run,
     /// Their workflow's name
     Name,
@@ -388,10 +391,10 @@ pub struct TagArgs {
     /// Tags to add
     #[arg(value_name = "TAG", value_parser = parse_tag)]
     pub tags: Vec<String>,
-    /// A tag to take away; may be given several times
+    /// A tag to remove; may be given several times
     #[arg(long, value_name = "TAG", value_parser = parse_tag)]
     pub remove: Vec<String>,
-    /// A remark that replaces the one there is
+    /// A note that replaces the present one
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
 }
@@ -413,25 +416,25 @@ pub struct LogsArgs {
     pub run: String,
     /// The task's address, as `assay show` prints it
     pub task: String,
-    /// Go on with new lines until the task is over
+    /// Print new lines until the task has ended
     #[arg(long, short)]
     pub follow: bool,
     /// Only the last lines
     #[arg(long, value_name = "N")]
     pub tail: Option<usize>,
-    /// Only lines that matter so much at least; what a step prints on standard error counts as info
+    /// Only lines of at least this level; what a step prints on standard error has the level info
     #[arg(long, value_enum, default_value_t = Level::Info)]
     pub level: Level,
 }
 
-/// How much a line of a log matters.
+/// The level of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Level {
     /// Everything.
     Info,
     /// Warnings and errors.
     Warn,
-    /// Errors alone.
+    /// Only errors.
     Error,
 }
 
@@ -453,7 +456,7 @@ pub struct JsonArg {
 /// `assay schema`
 #[derive(Args)]
 pub struct SchemaArgs {
-    /// Write the reference pages of the book into this folder instead
+    /// Write the reference pages of the documentation into this folder instead
     #[arg(long, value_name = "DIR")]
     pub pages: Option<PathBuf>,
 }
@@ -496,15 +499,15 @@ fn parse_parameter(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Parses the command line and does what it says.
+/// Parses the command line and runs the command.
 ///
 /// # Errors
-/// Whatever keeps the command from being carried out at all; a run whose tasks fail is an exit code, not an error.
+/// If the command cannot be run at all; a run with failed tasks is an exit code, not an error.
 pub fn parse_and_run() -> Result<ExitCode, CommandError> {
     let cli = Cli::parse();
     let home = cli.home.as_path();
     match cli.command {
-        // An executor has no store and no runtime of its own: it is a plain process.
+        // An executor has no store and no runtime: it is a plain process.
         Command::Executor(args) => return commands::executor::run(&args),
         Command::Plugin(args) => return commands::plugin::run(&args),
         Command::PluginHost(args) => return commands::plugin::serve(&args),

@@ -35,7 +35,7 @@ pub fn code_of_run(report: &RunReport) -> u8 {
     }
 }
 
-/// Whether a message tells of a full disk. A step tells in its own words, which quote the operating system.
+/// Whether a message reports a full disk. A step quotes the operating system's message in its own error.
 fn is_disk_full(message: &str) -> bool {
     NO_SPACE.iter().any(|words| message.contains(words))
 }
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn a_full_disk_has_a_code_of_its_own() {
         let full: CommandError =
-            LedgerError::disk_full("cannot write what happened: database or disk is full".into()).into();
+            LedgerError::disk_full("cannot write the events: database or disk is full".into()).into();
         assert_eq!(code_of_error(&full), 28);
         let full: CommandError = std::io::Error::from_raw_os_error(28).into();
         assert_eq!(code_of_error(&full), 28);

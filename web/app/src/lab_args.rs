@@ -30,7 +30,7 @@ Examples:
   assay submit experiment.yaml -P seed=18 --follow
   assay submit experiment.yaml --json           {\"run\": 3}")]
     Submit(SubmitArgs),
-    /// Be a worker node: run tasks of a server on this machine
+    /// Run tasks of a server on this machine, as a worker node
     ///
     /// The worker connects to the server and needs no open port. Its tasks continue while the server cannot be reached.
     #[command(after_help = "\
@@ -48,7 +48,7 @@ Examples:
   assay workers drain bench-01
   assay workers resume bench-01     also lifts the exclusion of a worker on which tasks failed")]
     Workers(WorkersArgs),
-    /// Pause a run on a server: it begins no tasks until it is resumed
+    /// Pause a run on a server: it starts no tasks until it is resumed
     ///
     /// Tasks that are running continue.
     #[command(after_help = "\
@@ -62,15 +62,15 @@ Examples:
     Resume(RunArg),
     /// Change the priority of a run on a server
     ///
-    /// Tasks of a run with a higher priority begin first. Runs with the same priority share the workers evenly. The default is 0.
+    /// Tasks of runs with a higher priority start first. Runs with the same priority share the workers evenly. The default is 0.
     #[command(after_help = "\
 Examples:
   assay priority 3 10 --server http://lab:7177
   assay priority 4 -5")]
     Priority(PriorityArgs),
-    /// Have a server run workers as jobs of a cluster, when tasks wait for them
+    /// Let a server start workers as jobs of a cluster when tasks wait
     ///
-    /// Words after `--` are options of the cluster's own command, such as those of `sbatch`.
+    /// Arguments after `--` are passed to the cluster's command, such as `sbatch`.
     #[command(
         subcommand,
         after_help = "\
@@ -80,14 +80,14 @@ Examples:
   assay allocate remove gpu        cancels its jobs"
     )]
     Allocate(AllocateCommand),
-    /// Explain why a task of a run on a server does not run
+    /// Explain why a task of a run on a server is not running
     #[command(after_help = "\
 Examples:
   assay why latest 'train[states=16]#1' --server http://lab:7177")]
     Why(WhyArgs),
     /// Run the failed tasks of a run on a server again
     ///
-    /// The workflow is submitted again; tasks that succeeded are answered from the cache.
+    /// The workflow is submitted again; the results of tasks that succeeded are taken from the cache.
     #[command(after_help = "\
 Examples:
   assay retry 3 --server http://lab:7177")]
@@ -103,9 +103,28 @@ Examples:
   assay token revoke 3"
     )]
     Token(TokenCommand),
+    /// List who changed what on a server: submissions, changed runs, workers, pools and tokens
+    ///
+    /// With --server, this needs a token with the scope `admin`. Without it, the log in the store of this machine is listed.
+    #[command(after_help = "\
+Examples:
+  assay audit --server http://lab:7177
+  assay audit --limit 1000 --json")]
+    Audit(AuditArgs),
 }
 
-/// What makes `assay server` the server of a lab.
+/// `assay audit`
+#[derive(Args)]
+pub struct AuditArgs {
+    /// The largest number of actions; the latest comes first
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub limit: u32,
+    /// Print one JSON object on standard output
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `assay server` as the server of a lab.
 #[derive(Args)]
 pub struct ListenArgs {
     /// Accept submissions and worker nodes on this address, such as 127.0.0.1:7177
@@ -125,21 +144,21 @@ pub struct ListenArgs {
     /// Which machines run tasks
     #[arg(long, value_enum, default_value_t = WorkersOfServer::None, requires = "listen")]
     pub workers: WorkersOfServer,
-    /// How many seconds a worker node may be away before its tasks are given to other workers
+    /// How many seconds a worker node may be disconnected before other workers get its tasks
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, requires = "listen", value_parser = parse_seconds)]
     pub lease: f64,
 }
 
-/// What one client may ask of a server.
+/// The limits of one client of a server.
 #[derive(Args)]
 pub struct LimitArgs {
     /// Requests per second that one token may send, or one address without a token; more are answered with 429
     #[arg(long, value_name = "N", default_value_t = LimitArgs::default().max_rate, requires = "listen", value_parser = parse_rate)]
     pub max_rate: f64,
-    /// Requests at the same time of one token, or of one address without a token; each worker is one
+    /// Simultaneous requests of one token, or of one address without a token; each worker is one
     #[arg(long, value_name = "N", default_value_t = LimitArgs::default().max_streams, requires = "listen", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_streams: u32,
-    /// GiB that an uploaded file may have
+    /// The largest uploaded file, in GiB
     #[arg(long, value_name = "GIB", default_value_t = LimitArgs::default().max_upload, requires = "listen", value_parser = parse_gib)]
     pub max_upload: f64,
 }
@@ -193,16 +212,19 @@ pub struct WorkerArgs {
     /// The folder for its files; by default `worker` in the store's folder
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
-    /// How many GiB of downloaded artifacts it keeps
+    /// The largest cache of downloaded artifacts, in GiB
     #[arg(long, value_name = "GIB", default_value_t = 20)]
     pub cache_gib: u64,
-    /// Run at most so many tasks at the same time
+    /// The largest number of tasks that run at the same time
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
-    /// Offer at most so many processors; by default all of the machine
+    /// The number of processors to use; by default all of the machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub cpus: Option<u32>,
-    /// End after so many seconds without a task
+    /// The memory to use, in GiB; by default all of the machine
+    #[arg(long, value_name = "GIB", value_parser = parse_gib)]
+    pub memory_gib: Option<f64>,
+    /// Exit after this many seconds without a task
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub idle: Option<f64>,
     /// The worker is a job of a cluster, which signals all of its processes when the job ends
@@ -224,13 +246,13 @@ pub struct WorkersArgs {
 /// What to do with a worker.
 #[derive(Subcommand)]
 pub enum WorkersAction {
-    /// Give a worker no new tasks, and take back those that it has
+    /// Give a worker no new tasks, and move its running tasks to other workers
     #[command(after_help = "Example:\n  assay workers drain bench-01")]
     Drain {
         /// Its name, or its number
         name: String,
     },
-    /// Give a worker tasks again that was drained or excluded
+    /// Give tasks to a drained or excluded worker again
     #[command(after_help = "Example:\n  assay workers resume bench-01")]
     Resume {
         /// Its name, or its number
@@ -241,14 +263,15 @@ pub enum WorkersAction {
 /// `assay allocate`
 #[derive(Subcommand)]
 pub enum AllocateCommand {
-    /// Describe a pool of workers that are jobs of Slurm, or change it
+    /// Create or change a pool of workers that run as jobs of Slurm
     #[command(after_help = "\
 Example:
   assay allocate slurm --name gpu --max 4 --backend cuda -- --partition gpu --gres=gpu:1 --time=4:00:00")]
     Slurm(Box<PoolArgs>),
-    /// Describe a pool of workers that are jobs of Kubernetes, or change it
+    /// Create or change a pool of workers that run as jobs of Kubernetes
     ///
-    /// Options after `--` that begin with `-` are those of `kubectl`; others are resource limits of a pilot, such as nvidia.com/gpu=1.
+    /// Arguments after `--` that start with `-` are passed to `kubectl`; others are resource limits of a pilot, such as
+    /// nvidia.com/gpu=1.
     #[command(after_help = "\
 Example:
   assay allocate kubernetes --name gpu --max 4 --image registry.test/assay:1 --program assay -- --namespace=lab nvidia.com/gpu=1")]
@@ -270,22 +293,22 @@ pub struct PoolArgs {
     /// The pool's name: letters, digits and `-`
     #[arg(long, value_name = "NAME")]
     pub name: String,
-    /// How many jobs there are at most
+    /// The largest number of jobs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub max: u32,
-    /// How many seconds a task has waited before a job is submitted for it
+    /// How many seconds a task waits before a job is submitted for it
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     pub grow: f64,
-    /// After how many seconds without a task a job ends
+    /// End a job after this many seconds without a task
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0)]
     pub idle: f64,
-    /// How many seconds before its time limit a job hands its tasks back
+    /// How many seconds before its time limit a job returns its tasks
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub signal: u32,
     /// The processors of a job
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub cpus: u32,
-    /// A backend that its jobs have; may be given several times. By default `cpu` alone
+    /// A backend of its jobs; may be given several times (default: `cpu`)
     #[arg(long = "backend", value_name = "NAME")]
     pub backends: Vec<String>,
     /// A label of its jobs; may be given several times
@@ -300,7 +323,7 @@ pub struct PoolArgs {
     /// The image of a pilot's container (Kubernetes)
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
-    /// Options of the cluster's own command
+    /// Options of the cluster's command
     #[arg(last = true, value_name = "OPTION")]
     pub options: Vec<String>,
 }
@@ -353,7 +376,7 @@ pub enum TokenCommand {
         /// What it allows; each scope includes reading
         #[arg(long, value_enum)]
         scope: Scope,
-        /// How long it is valid, such as 12h or 90d; by default for ever
+        /// How long it is valid, such as 12h or 90d; by default it does not expire
         #[arg(long, value_name = "TIME", value_parser = parse_period)]
         expires: Option<Duration>,
     },
@@ -364,7 +387,7 @@ pub enum TokenCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Make a token invalid
+    /// Revoke a token
     #[command(after_help = "Example:\n  assay token revoke 3")]
     Revoke {
         /// Its number, as `assay token list` prints it
@@ -375,11 +398,11 @@ pub enum TokenCommand {
 /// What a token allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Scope {
-    /// Look at runs
+    /// Read runs
     Read,
     /// Submit and stop runs
     Submit,
-    /// Be a worker node
+    /// Run tasks as a worker node
     Worker,
     /// Everything
     Admin,
@@ -445,6 +468,10 @@ pub async fn run(home: &Path, server: Option<&Target>, command: LabCommand) -> R
     if let LabCommand::Token(command) = command {
         return commands::token::run(home, command).await;
     }
+    if let LabCommand::Audit(args) = &command {
+        let remote = server.map(Remote::new).transpose()?;
+        return commands::audit::run(home, remote.as_ref(), args).await;
+    }
     let server = server.ok_or("no server is named: give --server http://HOST:PORT, or set ASSAY_SERVER")?;
     let remote = Remote::new(server)?;
     match command {
@@ -457,7 +484,7 @@ pub async fn run(home: &Path, server: Option<&Target>, command: LabCommand) -> R
         LabCommand::Priority(args) => commands::pause::prioritize(&remote, &args).await,
         LabCommand::Why(args) => commands::why::run(&remote, &args).await,
         LabCommand::Retry(args) => commands::retry::run(&remote, &args).await,
-        LabCommand::Token(_) => unreachable!("handled above"),
+        LabCommand::Token(_) | LabCommand::Audit(_) => unreachable!("handled above"),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The `assay` binary: the command line in `cli`, one file for each subcommand in `commands`, what a person sees while
-//! a run goes on in `progress`, a run as the store has it in `record`, what is said of it in `report` and `tables`, and the step kinds as a
+//! a run in progress in `progress`, a stored run in `record`, its output in `report` and `tables`, and the step kinds as a
 //! person reads them in `reference`.
 //!
-//! Results, and whatever else a command was asked for, go to standard output; how it gets on, and errors, to standard error.
+//! Results and other requested output go to standard output; progress and errors go to standard error.
 
 mod claims;
 mod cli;

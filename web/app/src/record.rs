@@ -13,7 +13,7 @@ use crate::cli::CommandError;
 /// A run with its tasks and their attempts.
 pub struct RunRecord {
     pub run: RunView,
-    /// In the order of their places. Tasks without results of their own carry the last values of their metrics so far.
+    /// In the order of their places. Tasks without results have the latest values of their metrics.
     pub tasks: Vec<TaskView>,
     /// By task; a cached task has none.
     pub attempts: BTreeMap<TaskIx, Vec<AttemptView>>,

@@ -13,7 +13,7 @@ use crate::record::{RunRecord, attempt_seconds, device_of};
 use crate::tables::results_text;
 use crate::terminal::command_line;
 
-/// The results of a run, for a person: the tables of cells, or nothing where there are none. A table that is wider than `width`
+/// The results of a run, for a person: the tables of cells, or nothing without cells. A table that is wider than `width`
 /// is cut.
 pub fn results_table(record: &RunRecord, kinds: &[StepKind], width: usize) -> String {
     let table = results_text(&record.results(kinds, &Selection::Headlines), width);

@@ -37,7 +37,7 @@ fn is_numeric(rows: &[Vec<String>], column: usize) -> bool {
     cells.peek().is_some() && cells.all(|cell| number(cell) || cell == "NaN")
 }
 
-/// The table of results for a terminal, a row for each cell by its name; empty where there is none. Jobs with other metrics
+/// The table of results for a terminal, a row for each cell by its name; empty without cells. Jobs with other metrics
 /// have separate tables, and jobs without metrics have none. A table that is wider than `width` is split between columns.
 pub fn results_text(results: &Results, width: usize) -> String {
     let sections = split_sections(results).into_iter().filter(|section| !section.columns.is_empty());
@@ -151,7 +151,7 @@ pub fn results_csv(results: &Results) -> String {
     lines.join("\r\n") + "\r\n"
 }
 
-/// What stands for the mean of values that have none: the value itself if they are all the same, NaN else.
+/// The substitute for the mean of values that have none: the value itself if all are equal, else NaN.
 fn mean_of_non_finite(values: &[f64]) -> f64 {
     let first = values.first().copied().unwrap_or(f64::NAN);
     if values.iter().all(|value| *value == first) { first } else { f64::NAN }
@@ -165,7 +165,7 @@ fn csv_line(cells: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(",")
 }
 
-/// The metrics' names, with job or kind behind them where one name stands for several columns.
+/// The metrics' names, followed by the job or kind if several columns have the same name.
 fn column_names(results: &Results) -> Vec<String> {
     let several = |metric: &str| results.columns.iter().filter(|column| column.metric == metric).count() > 1;
     let name = |column: &Column| match several(&column.metric) {
@@ -456,7 +456,8 @@ mod tests {
         assert!(table < effects, "{text}");
         assert!(text.contains("\nstates: has an effect (p < 0.001); 0 is best on average"), "{text}");
         assert!(
-            text.contains("\nchunk: no effect is seen") && text.contains("chunk and states: no interaction is seen")
+            text.contains("\nchunk: no significant effect")
+                && text.contains("chunk and states: no significant interaction")
         );
         assert!(results_markdown(&results).contains("```text\nEffects on loss"));
         assert!(!results_text(&results, usize::MAX).contains("Effects"));

@@ -7,7 +7,7 @@ use std::io::Read;
 use assay_protocol::PluginLimits;
 use assay_spec::{PluginDeclaration, Problems, Workflow};
 use assay_statistics::format::quantity;
-use assay_wasm::{InspectedComponent, inspect_component};
+use assay_wasm::{InspectedComponent, PluginWorld, inspect_component};
 use serde_json::{Value, json};
 
 /// The problems of the plugins, at the places where their files are named.
@@ -42,16 +42,19 @@ pub fn plugin_lines(workflow: &Workflow) -> Vec<String> {
         let found = inspect(plugin).ok()?;
         let uses: Vec<&str> = found.worlds.iter().map(|world| world.interface()).collect();
         let limits = limits_of(plugin);
+        let limits_of_calls = if found.worlds == [PluginWorld::Step] {
+            format!("{} units of fuel, {} s", limits.fuel_per_step, limits.step_seconds)
+        } else {
+            let PluginLimits { fuel_per_call, fuel_per_sample, call_seconds, .. } = limits;
+            format!("{fuel_per_call} units of fuel a call and {fuel_per_sample} a sample, {call_seconds} s a call")
+        };
         Some(format!(
-            "plugin {}: {}, {}, BLAKE3 {}; at most {}, {} units of fuel a call and {} a sample, {} s a call",
+            "plugin {}: {}, {}, BLAKE3 {}; at most {}, {limits_of_calls}",
             plugin.name,
             uses.join(" and "),
             quantity(found.bytes as f64, "B"),
             &found.hash[..12],
             quantity(limits.memory as f64, "B"),
-            limits.fuel_per_call,
-            limits.fuel_per_sample,
-            limits.call_seconds,
         ))
     };
     workflow.plugins().iter().filter_map(line).collect()
@@ -78,6 +81,8 @@ fn limits_of(plugin: &PluginDeclaration) -> PluginLimits {
         fuel_per_call: chosen.fuel_per_call.unwrap_or(default.fuel_per_call),
         fuel_per_sample: chosen.fuel_per_sample.unwrap_or(default.fuel_per_sample),
         call_seconds: chosen.call_seconds.unwrap_or(default.call_seconds),
+        fuel_per_step: chosen.fuel_per_step.unwrap_or(default.fuel_per_step),
+        step_seconds: chosen.step_seconds.unwrap_or(default.step_seconds),
         ..default
     }
 }

@@ -91,7 +91,7 @@ pub async fn latest_claims(store: &Store, kinds: &[StepKind]) -> Result<Vec<Judg
         let tasks = store.tasks(summary.id).await?;
         let claims = match workflow {
             Ok(workflow) => Ok(judge_run(store, &workflow.claims, summary.id, &tasks).await?),
-            // A run whose file has no claims is not reported, whatever else is wrong with the file.
+            // A run whose file has no claims is not reported, even if other parts of the file are wrong.
             Err(_) if !run.source.lines().any(|line| line.starts_with("claims:")) => continue,
             Err(problems) => Err(problems),
         };

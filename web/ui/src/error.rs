@@ -29,8 +29,8 @@ impl Failure {
 
     /// The server is at fault.
     pub fn internal(error: impl std::fmt::Display) -> Self {
-        let hint = "reload the page; if it stays, look at what `assay server` printed, and check that the store's folder \
-                    is whole and readable";
+        let hint = "reload the page; if the error remains, read the output of `assay server`, and check that the \
+                    store's folder is complete and readable";
         Failure { status: 500, error: error.to_string(), hint: hint.into() }
     }
 

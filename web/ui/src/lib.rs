@@ -12,7 +12,7 @@
 //!   and only where the server owns the store.
 //! - Text from workflow files, logs and errors is escaped wherever it is shown, in HTML, in SVG and in charts.
 //! - No request makes it panic, and a wrong one is answered with what is wrong and what to do.
-//! - An uncertainty is shown wherever there are replicates, and none where there is one observation. Cells that the
+//! - An uncertainty is shown wherever there are replicates, and none for a single observation. Cells that the
 //!   data cannot distinguish are not ranked.
 //! - What a chart shows can also be had as a table or as JSON, and no state is told by colour alone.
 //! - A page that a reader has is not sent again: pages and answers have an ETag. Readers of live pages are notified of changes.

@@ -23,7 +23,7 @@ pub(crate) async fn run(site: &Inner, id: RunId) -> Result<RunView, Failure> {
     site.store.run(id).await?.ok_or_else(missing)
 }
 
-/// The tasks of a run that exists. Those under way carry the last values of their metrics so far.
+/// The tasks of a run that exists. Running tasks have the latest values of their metrics.
 pub(crate) async fn tasks(site: &Inner, run: RunId) -> Result<Vec<TaskView>, Failure> {
     let mut tasks = site.store.tasks(run).await?;
     if tasks.iter().any(|task| !is_final(task.state)) {
@@ -105,7 +105,7 @@ impl XAxis {
     /// As in a query.
     pub const WORDS: [&'static str; 3] = ["step", "time", "tokens"];
 
-    /// As in a query; the step unless another one is asked for.
+    /// As in a query; the step by default.
     pub fn of(word: Option<&str>) -> Self {
         match word {
             Some("time") => XAxis::Time,
@@ -131,7 +131,7 @@ pub(crate) struct Wanted {
     pub cell: Option<String>,
     /// Which lines are wanted. Those of cells are averaged over all points; a task's own line keeps its extremes.
     pub by: By,
-    /// At most so many points a curve.
+    /// The largest number of points per curve.
     pub points: u64,
     /// The x axis.
     pub x: XAxis,
@@ -154,13 +154,13 @@ pub(crate) struct Tracks {
     pub left_out: usize,
 }
 
-/// The curves of one metric, of all tasks that have begun.
+/// The curves of one metric, of all tasks that have started.
 pub(crate) async fn tracks(site: &Inner, tasks: &[TaskView], wanted: &Wanted) -> Result<Tracks, Failure> {
     let (mut tracks, mut widths, mut left_out) = (Vec::new(), Vec::new(), 0);
     for task in tasks {
         let other_job = wanted.job.as_ref().is_some_and(|job| *job != task.job)
             || wanted.cell.as_ref().is_some_and(|cell| *cell != task.cell);
-        // Finished tasks say which metrics they have, and need not be asked for others.
+        // Finished tasks list their metrics, so that others need not be queried.
         let without = is_final(task.state) && !task.metrics.is_empty() && !task.metrics.contains_key(&wanted.metric);
         if other_job || without || (task.attempts == 0 && task.source.is_none()) {
             continue;

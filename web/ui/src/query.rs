@@ -48,7 +48,7 @@ impl Choices {
         self.0.get(key).into_iter().flatten().map(String::as_str).collect()
     }
 
-    /// A whole number up to a largest one; `default` where there is none.
+    /// A whole number up to a largest one; `default` if absent.
     pub fn number(&self, key: &str, default: u64, largest: u64) -> Result<u64, Failure> {
         let Some(text) = self.get(key) else { return Ok(default) };
         text.parse().ok().filter(|number| *number <= largest).ok_or_else(|| {
@@ -69,7 +69,7 @@ impl Choices {
         }
     }
 
-    /// Refuses what is none of these parameters; one that ends in a dot stands for all that begin so.
+    /// Refuses all other parameters; a name that ends in a dot is a prefix.
     pub fn only(&self, known: &[&str]) -> Result<(), Failure> {
         let is_known =
             |key: &String| known.iter().any(|known| key == known || known.ends_with('.') && key.starts_with(known));
@@ -111,14 +111,14 @@ pub(crate) fn run_of(text: &str) -> Result<RunId, Failure> {
 }
 
 fn task_of(text: &str) -> Result<TaskIx, Failure> {
-    let error = || Failure::not_found(format!("`{text}` is no task"), "tasks are numbered from 0; see the run's graph");
+    let error = || Failure::not_found(format!("`{text}` is not a task"), "tasks start at 0; see the run's graph");
     text.parse().map(TaskIx).map_err(|_| error())
 }
 
 async fn named(parts: &mut Parts, names: [&str; 2]) -> Result<[String; 2], Failure> {
     let params = RawPathParams::from_request_parts(parts, &())
         .await
-        .map_err(|_| Failure::bad_request("the address is no text in UTF-8", "check how the address was encoded"))?;
+        .map_err(|_| Failure::bad_request("the address is not UTF-8 text", "check how the address was encoded"))?;
     let find = |name: &str| params.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_owned());
     Ok(names.map(|name| find(name).unwrap_or_default()))
 }

@@ -64,6 +64,7 @@ fn router_of(site: &Site) -> Router {
         .route("/regressions", get(pages::regressions::show))
         .route("/claims", get(pages::claims::show))
         .route("/workers", get(pages::workers::show))
+        .route("/audit", get(pages::audit::show))
         .route("/runs/{run}", get(pages::run::show))
         .route("/runs/{run}/workflow", get(pages::run::workflow))
         .route("/runs/{run}/tasks/{task}", get(pages::task::show))
@@ -74,11 +75,11 @@ fn router_of(site: &Site) -> Router {
         .route("/assets/{name}", get(assets::serve))
         .route("/api", get(pages::api::show))
         .merge(api::routes())
-        .fallback(|| async { Failure::not_found("there is no such page", "begin at the list of runs") })
+        .fallback(|| async { Failure::not_found("there is no such page", "start at the list of runs") })
         .method_not_allowed_fallback(|| async {
             Failure {
                 status: 405,
-                error: "this site only reads".into(),
+                error: "this site is read-only".into(),
                 hint: "use GET; runs are made with `assay run`".into(),
             }
         })

@@ -26,6 +26,7 @@ const TEMPLATES: &[(&str, &str)] = &[
     ("compare.html", include_str!("pages/compare/page.html")),
     ("claims.html", include_str!("pages/claims/page.html")),
     ("workers.html", include_str!("pages/workers/page.html")),
+    ("audit.html", include_str!("pages/audit/page.html")),
     ("sweep.html", include_str!("pages/sweep/page.html")),
     ("heat_map.html", include_str!("pages/sweep/heat_map.html")),
     ("interval_plot.html", include_str!("pages/sweep/interval_plot.html")),

@@ -19,7 +19,7 @@ use tokio_rustls::server::TlsStream;
 const HANDSHAKE: u8 = 0x16;
 /// The answer to a request without TLS.
 const WITHOUT_TLS: &str = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\nconnection: close\r\n\r\n\
-                           this server uses TLS: begin its address with https://\n";
+                           this server uses TLS: start its address with https://\n";
 /// How long a client may take to read [`WITHOUT_TLS`].
 const READING_TAKES: Duration = Duration::from_secs(1);
 

@@ -22,6 +22,7 @@ const MOST_UNPACKED: u64 = 64 << 30;
 #[derive(Debug, Clone)]
 pub struct Files {
     name: String,
+    is_collection: bool,
     places: BTreeMap<String, Place>,
 }
 
@@ -54,8 +55,8 @@ impl Files {
     }
 
     fn open_up_to(path: &Path, name: &str, scratch: &Path, most: u64) -> Result<Files, DataError> {
-        let mut files = Files { name: name.to_owned(), places: BTreeMap::new() };
         let found = std::fs::metadata(path).map_err(|error| unreadable(name, &error))?;
+        let mut files = Files { name: name.to_owned(), is_collection: found.is_dir(), places: BTreeMap::new() };
         if found.is_dir() {
             for FoundFile { name, path, bytes } in Walk::DATASET.find_files(path)? {
                 files.places.insert(name, Place { path, offset: 0, bytes });
@@ -79,11 +80,12 @@ impl Files {
     fn checked(self) -> Result<Files, DataError> {
         match self.places.is_empty() {
             false => Ok(self),
-            true => Err(DataError::new(format!("`{}` holds no file", self.name), "name the dataset's folder or file")),
+            true => Err(DataError::new(format!("`{}` contains no file", self.name), "name the data's folder or file")),
         }
     }
 
     fn add_archive(&mut self, path: &Path) -> Result<(), DataError> {
+        self.is_collection = true;
         let name = self.name.clone();
         let file = File::open(path).map_err(|error| unreadable(&name, &error))?;
         let length = file.metadata().map_err(|error| unreadable(&name, &error))?.len();
@@ -112,6 +114,12 @@ impl Files {
         &self.name
     }
 
+    /// Whether it is a folder or an archive, even with a single file.
+    #[must_use]
+    pub fn is_collection(&self) -> bool {
+        self.is_collection
+    }
+
     /// The paths of all files, in order, with `/` between folders.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.places.keys().map(String::as_str)
@@ -128,12 +136,12 @@ impl Files {
             let wanted = wanted.first().copied().unwrap_or_default();
             return Err(match found.as_slice() {
                 [first, second, ..] => DataError::new(
-                    format!("`{}` holds both `{first}` and `{second}`", self.name),
-                    "keep the one that is meant",
+                    format!("`{}` contains both `{first}` and `{second}`", self.name),
+                    "keep the intended one",
                 ),
                 _ => DataError::new(
-                    format!("`{}` holds no file `{wanted}`", self.name),
-                    format!("it holds {}; name the folder that has the published files", self.some_names()),
+                    format!("`{}` contains no file `{wanted}`", self.name),
+                    format!("it contains {}; name the folder that has the published files", self.some_names()),
                 ),
             });
         };
@@ -152,6 +160,20 @@ impl Files {
     #[must_use]
     pub fn bytes(&self, name: &str) -> u64 {
         self.places.get(name).map_or(0, |place| place.bytes)
+    }
+
+    /// The size of a file's content in bytes: of a file in gzip format, after decompression, which reads all of it.
+    ///
+    /// # Errors
+    /// As [`Files::reader`]; if it is truncated.
+    pub fn content_bytes(&self, name: &str) -> Result<u64, DataError> {
+        let Place { path, offset, bytes } = self.place(name)?;
+        let is_gzip = Start::of(path, *offset, *bytes, name)?.is_gzip();
+        let mut reader = self.reader(name)?;
+        if !is_gzip {
+            return Ok(*bytes);
+        }
+        std::io::copy(&mut reader, &mut std::io::sink()).map_err(|error| broken(name, &error))
     }
 
     /// Reads a file from its start, decompressed if it is in gzip format.
@@ -232,7 +254,7 @@ impl Files {
 
     fn place(&self, name: &str) -> Result<&Place, DataError> {
         let missing =
-            || DataError::new(format!("`{}` holds no file `{name}`", self.name), "give the files as published");
+            || DataError::new(format!("`{}` contains no file `{name}`", self.name), "give the files as published");
         self.places.get(name).ok_or_else(missing)
     }
 }
@@ -494,9 +516,9 @@ mod tests {
     fn what_is_missing_doubled_or_large_is_named() {
         let (_a, files) = opened(&tar_of(&[("a/x", b"123"), ("b/x", b"456")]));
         let files = files.unwrap();
-        assert!(files.find(&["x"]).unwrap_err().message.contains("holds both `a/x` and `b/x`"));
+        assert!(files.find(&["x"]).unwrap_err().message.contains("contains both `a/x` and `b/x`"));
         let error = files.find(&["y"]).unwrap_err();
-        assert_eq!(error.message, "`set` holds no file `y`");
+        assert_eq!(error.message, "`set` contains no file `y`");
         assert!(error.hint.contains("`a/x`, `b/x`"), "{}", error.hint);
         assert_eq!(files.read("a/x", 2).unwrap_err().message, "`a/x` has more than 2 bytes");
         assert!(Files::open(Path::new("/nowhere"), "set", Path::new("/")).is_err());

@@ -15,6 +15,7 @@ pub mod images;
 pub mod lra;
 pub mod pathfinder;
 pub mod table;
+pub mod text;
 
 pub use error::DataError;
 pub use files::{Digest, Files, Section, WHOLE, base};

@@ -65,7 +65,7 @@ impl Walk {
         observe: &mut dyn FnMut(FoundFile) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, DataError> {
         if depth == DEEPEST {
-            let what = format!("lies in folders more than {DEEPEST} deep; perhaps a link leads back");
+            let what = format!("lies in folders more than {DEEPEST} deep; perhaps a link points back");
             return Err(entry_error(folder, &what, "remove the link, or name another folder"));
         }
         for name in self.entry_names(folder)? {
@@ -146,7 +146,7 @@ mod tests {
         std::os::unix::fs::symlink(folder.path(), folder.path().join("back")).unwrap();
         let message = |walk: Walk| walk.find_files(folder.path()).unwrap_err().message;
         assert!(message(Walk::DATASET).ends_with("/back` is a link to a folder"));
-        assert!(message(Walk { follows_links: true, ..Walk::DATASET }).contains("perhaps a link leads back"));
+        assert!(message(Walk { follows_links: true, ..Walk::DATASET }).contains("perhaps a link points back"));
         std::fs::remove_file(folder.path().join("back")).unwrap();
         std::fs::write(folder.path().join(std::ffi::OsStr::from_bytes(b"\xff")), "").unwrap();
         assert!(message(Walk::DATASET).ends_with("has a name that is not UTF-8"));

@@ -49,7 +49,7 @@ pub fn prepare_environment(
         let content = files.get(name).ok_or_else(|| {
             EnvironmentError::new(
                 format!("the environment lacks `{name}`"),
-                "put it beside `uv.lock`; `uv lock` writes the lock file",
+                "put it next to `uv.lock`; `uv lock` writes the lock file",
             )
         })?;
         hasher.update(&(content.len() as u64).to_le_bytes()).update(content);

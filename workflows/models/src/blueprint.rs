@@ -64,7 +64,7 @@ impl Blueprint {
         for (name, parameter) in self.parameters.iter() {
             match &parameter.value {
                 Weight::Dense(tensor) if precision != Precision::F32 && tensor.dtype() != DType::F32 => {
-                    return Err(ModelError::parameter(name, "is not f32, which another precision begins with"));
+                    return Err(ModelError::parameter(name, "is not f32, which a change of precision needs"));
                 }
                 Weight::Dense(_) => {}
                 Weight::Int8 { .. } => return Err(ModelError::parameter(name, "is int8, which cannot be trained")),

@@ -114,7 +114,7 @@ impl Carry {
             return Ok(all);
         }
         if self.position == 0 && self.state.get(name).is_some() {
-            return Err(ModelError::Input(format!("`{name}` in the carry has tokens, where none were read")));
+            return Err(ModelError::Input(format!("`{name}` in the carry has tokens, but none were read")));
         }
         let all = self.behind(name, new, self.position)?;
         next_state.insert(name.clone(), all.clone());
@@ -138,7 +138,7 @@ impl Carry {
         let length: usize = parts.iter().map(|part| part.dims().get(GROWING).copied().unwrap_or(0)).sum();
         if length != before {
             return Err(ModelError::Input(format!(
-                "`{name}` in the carry has {length} tokens, where {before} were read"
+                "`{name}` in the carry has {length} tokens, although {before} were read"
             )));
         }
         Ok(Tensor::concat(&parts.into_iter().chain([&new]).collect::<Vec<_>>(), GROWING)?)

@@ -69,7 +69,7 @@ pub fn to_file(model: &Model) -> Result<ArrayFile, ModelError> {
 pub fn from_file(device: &Device, file: &ArrayFile) -> Result<Model, ModelError> {
     let format = file.metadata.get("assay.format").map_or("", String::as_str);
     if format != FORMAT {
-        let message = format!("this is no checkpoint of format {FORMAT}: `assay.format` is `{format}`");
+        let message = format!("this is not a checkpoint of format {FORMAT}: `assay.format` is `{format}`");
         return Err(FileError::Content(message).into());
     }
     let (config, task) = (file.json("assay.model")?, file.json("assay.task")?);

@@ -111,7 +111,7 @@ impl ArrayFile {
     /// Reads a file that [`ArrayFile::to_bytes`] or another program wrote.
     ///
     /// # Errors
-    /// [`FileError::Format`]; never panics, whatever the bytes.
+    /// [`FileError::Format`]; never panics, for any bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, FileError> {
         let format = |error: safetensors::SafeTensorError| FileError::Format(error.to_string());
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(format)?;

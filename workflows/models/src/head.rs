@@ -3,7 +3,7 @@
 use assay_tensor::{DType, Feed, Tensor};
 
 use crate::batch::Batch;
-use crate::config::{Objective, Pool, Task};
+use crate::config::{Common, Objective, PairFeatures, Pool, Task};
 use crate::error::ModelError;
 use crate::layers::{Embedding, Linear};
 use crate::loss::LossTargets;
@@ -16,7 +16,9 @@ pub enum Head {
     Classifier {
         /// The pooling.
         pool: Pool,
-        /// D to the number of classes.
+        /// The features of a pair; `None` if a sample is one sequence.
+        pairs: Option<PairFeatures>,
+        /// D, or of pairs 4 D or 2 D, to the number of classes.
         linear: Linear,
     },
     /// Predicts the next token with a separate matrix.
@@ -33,13 +35,18 @@ impl Head {
     pub fn build(
         scope: &mut Scope,
         task: &Task,
-        pool: Pool,
-        tied: bool,
+        &Common { pool, pair_features, tied, .. }: &Common,
         embedding: &Embedding,
     ) -> Result<Self, ModelError> {
         let dim = embedding.table.dims()[1];
         Ok(match task.objective {
-            Objective::Classify(classes) => Head::Classifier { pool, linear: Linear::build(scope, classes, dim, 1.0)? },
+            Objective::Classify(classes) => {
+                Head::Classifier { pool, pairs: None, linear: Linear::build(scope, classes, dim, 1.0)? }
+            }
+            Objective::ClassifyPairs(classes) => {
+                let linear = Linear::build(scope, classes, dim * pair_features.count(), 1.0)?;
+                Head::Classifier { pool, pairs: Some(pair_features), linear }
+            }
             Objective::Predict if tied => {
                 Head::Tied(Linear::new(Weight::Dense(embedding.table.clone()), scope.precision())?)
             }
@@ -47,7 +54,8 @@ impl Head {
         })
     }
 
-    /// From hidden vectors `[B, T, D]` to logits: `[B, classes]` for a classifier, `[B, T, V]` for a language model.
+    /// From hidden vectors `[B, T, D]` to logits: `[B, classes]` for a classifier (of pairs, `[B / 2, classes]`), `[B, T, V]` for a
+    /// language model.
     ///
     /// # Errors
     /// If the shapes do not fit.
@@ -72,16 +80,38 @@ impl Head {
     ) -> Result<(Tensor, Tensor), ModelError> {
         match self {
             Head::Classifier { linear, .. } | Head::Untied(linear) | Head::Tied(linear) => {
-                let (losses, hits) = linear.cross_entropy(vectors, &loss_targets.ids, smoothing)?;
+                let (losses, hits) = linear.cross_entropy(&self.features(vectors)?, &loss_targets.ids, smoothing)?;
                 Ok((loss_targets.mean(&losses)?, loss_targets.count(&hits)?))
             }
         }
     }
 
+    /// The input of the last layer: of pairs `[B / 2, 4 D]` or `[B / 2, 2 D]`, given the pooled vectors `[B, D]`; otherwise the vectors.
+    fn features(&self, vectors: &Tensor) -> Result<Tensor, ModelError> {
+        let Head::Classifier { pairs: Some(pairs), .. } = self else { return Ok(vectors.clone()) };
+        let &[sequences, dim] = vectors.dims() else {
+            return Err(ModelError::Input(format!("pooled vectors have shape {:?}, not [B, D]", vectors.dims())));
+        };
+        if !sequences.is_multiple_of(2) {
+            return Err(ModelError::Input(format!("{sequences} sequences are not pairs")));
+        }
+        let both = vectors.reshape([sequences / 2, 2, dim])?;
+        let of = |place: usize| Ok::<_, ModelError>(both.slice(1, place, 1)?.reshape([sequences / 2, dim])?);
+        let (first, second) = (of(0)?, of(1)?);
+        Ok(match pairs {
+            PairFeatures::Interaction => {
+                Tensor::concat(&[&first, &second, &first.mul(&second)?, &first.sub(&second)?], 1)?
+            }
+            PairFeatures::Concatenation => vectors.reshape([sequences / 2, 2 * dim])?,
+        })
+    }
+
     /// From vectors `[.., D]` to logits; the vectors of a classifier are already pooled.
     pub(crate) fn read(&self, vectors: &Tensor) -> Result<Tensor, ModelError> {
         match self {
-            Head::Classifier { linear, .. } | Head::Untied(linear) | Head::Tied(linear) => linear.forward(vectors),
+            Head::Classifier { linear, .. } | Head::Untied(linear) | Head::Tied(linear) => {
+                linear.forward(&self.features(vectors)?)
+            }
         }
     }
 }

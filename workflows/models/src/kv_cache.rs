@@ -185,7 +185,7 @@ mod tests {
             let tokens = Batch::new(&device, &[&ids[..count]]).unwrap();
             let carry = Carry { position: 0, state: read.state.clone() };
             let error = model.network().forward(tokens.tokens(), &carry).err().map(|error| error.to_string());
-            assert!(error.is_some_and(|error| error.contains("where none were read")), "{count}");
+            assert!(error.is_some_and(|error| error.contains("but none were read")), "{count}");
         }
     }
 }

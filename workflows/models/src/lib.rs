@@ -71,7 +71,7 @@ pub use blueprint::Blueprint;
 pub use carry::{Carry, SequenceModel, State};
 pub use config::{
     AttentionKind, Checkpoint, Common, FfnKind, Field, Finding, GateKind, LocalKind, MemoryConfig, Mixing, ModelChoice,
-    ModelConfig, NormPlace, Objective, Pool, PulseConfig, PulsePositions, Resonance, Routing, SizedModel,
+    ModelConfig, NormPlace, Objective, PairFeatures, Pool, PulseConfig, PulsePositions, Resonance, Routing, SizedModel,
     SparsityConfig, SparsityKind, Task, TenConfig, TenInit, TenPositions, TransformerConfig, TransformerPositions,
 };
 pub use error::ModelError;

@@ -43,7 +43,7 @@ impl Score {
 }
 
 impl Model {
-    /// Scores a batch. `labels` has one class per sequence for a classifier and is empty for a language model, whose
+    /// Scores a batch. `labels` has one class per sequence (or pair) for a classifier and is empty for a language model, whose
     /// targets are the batch's own next tokens.
     ///
     /// # Errors
@@ -87,6 +87,8 @@ pub(crate) struct Targets {
     pub count: usize,
     /// Columns of tokens, T, for a language model; 1 for a classifier.
     width: usize,
+    /// The number of sequences of a sample.
+    sequences: usize,
 }
 
 /// The targets of N rows of logits. `T` as in [`crate::MicroBatch`].
@@ -109,27 +111,33 @@ impl Targets {
         let padded = tokens.len() / lengths.len().max(1);
         let (ids, width) = match objective {
             Objective::Classify(classes) => (class_targets(lengths.len(), labels, classes)?, 1),
+            Objective::ClassifyPairs(_) if !lengths.len().is_multiple_of(2) => {
+                return Err(ModelError::Input(format!("{} sequences are not pairs", lengths.len())));
+            }
+            Objective::ClassifyPairs(classes) => (class_targets(lengths.len() / 2, labels, classes)?, 1),
             Objective::Predict => (next_tokens(tokens, padded, lengths), padded),
         };
         let count = ids.iter().flatten().count();
         if count == 0 {
             return Err(ModelError::Input("nothing to predict: no sequence has a second token".into()));
         }
-        Ok(Targets { ids, count, width })
+        Ok(Targets { ids, count, width, sequences: objective.sequences() })
     }
 
     /// The targets of the columns `start..start + length`.
     pub fn piece(&self, start: usize, length: usize) -> Targets {
         let rows = self.ids.chunks_exact(self.width);
         let ids = rows.flat_map(|row| row[start..start + length].iter().copied()).collect();
-        Targets { ids, count: self.count, width: length }
+        Targets { ids, count: self.count, width: length, sequences: self.sequences }
     }
 
-    /// The targets of some of the sequences, in at most `width` columns.
+    /// The targets of some of the sequences, which are whole samples, in at most `width` columns.
     pub fn part(&self, sequences: Range<usize>, width: usize) -> Targets {
         let width = width.min(self.width);
-        let rows = self.ids.chunks_exact(self.width).skip(sequences.start).take(sequences.len());
-        Targets { ids: rows.flat_map(|row| row[..width].iter().copied()).collect(), count: self.count, width }
+        let (first, count) = (sequences.start / self.sequences, sequences.len() / self.sequences);
+        let rows = self.ids.chunks_exact(self.width).skip(first).take(count);
+        let ids = rows.flat_map(|row| row[..width].iter().copied()).collect();
+        Targets { ids, count: self.count, width, sequences: self.sequences }
     }
 
     /// Whether any row is not ignored.
@@ -195,7 +203,7 @@ impl LossTargets<Tensor> {
 
 fn class_targets(sequences: usize, labels: &[u32], classes: usize) -> Result<Vec<Option<u32>>, ModelError> {
     if labels.len() != sequences {
-        return Err(ModelError::Input(format!("{} labels for {sequences} sequences", labels.len())));
+        return Err(ModelError::Input(format!("{} labels for {sequences} samples", labels.len())));
     }
     if let Some(label) = labels.iter().find(|label| **label as usize >= classes) {
         return Err(ModelError::Input(format!("label {label} is outside the {classes} classes")));

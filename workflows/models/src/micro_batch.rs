@@ -155,7 +155,9 @@ impl MicroBatch<Feed> {
         let count = targets.count;
         targets.count = whole.unwrap_or(count);
         let mut shards = Vec::new();
-        for (share, sequences) in Shares::new(model.device(), &rows.lengths).ranges().iter().enumerate() {
+        for (share, sequences) in
+            Shares::new(model.device(), &rows.lengths, objective.sequences()).ranges().iter().enumerate()
+        {
             let part = rows.part(sequences.clone());
             let targets = targets.part(sequences.clone(), part.padded);
             let seed = training.dropout.map(|key| of_share(key, share));
@@ -223,7 +225,7 @@ impl Shard<Feed> {
         let seed = seed.map(|seed| Feed::new(HostData::U32(vec![seed as u32, (seed >> 32) as u32]), 2));
         let (mut pooling, mut loss_targets) = (Vec::new(), Vec::new());
         match model.task().objective {
-            Objective::Classify(classes) => {
+            Objective::Classify(classes) | Objective::ClassifyPairs(classes) => {
                 let pool = model.config().common().pool;
                 let table = |&(start, length): &(usize, usize)| pool.table(&rows.lengths, start, length, dtype);
                 pooling.extend(pieces.iter().map(table));

@@ -5,7 +5,7 @@ use assay_tensor::{DType, Device, Tensor};
 use crate::batch::Batch;
 use crate::blueprint::Blueprint;
 use crate::carry::{Carry, SequenceModel};
-use crate::config::{Common, ModelConfig, Objective, Task};
+use crate::config::{ModelConfig, Objective, Task};
 use crate::error::ModelError;
 use crate::head::Head;
 use crate::layers::Embedding;
@@ -156,8 +156,7 @@ impl Model {
         }
         let mut scope = builder.root();
         let network = Network::build(&mut scope, config, task)?;
-        let Common { pool, tied, .. } = config.common();
-        let head = Head::build(&mut scope.child("head"), task, pool, tied, network.embedding())?;
+        let head = Head::build(&mut scope.child("head"), task, &config.common(), network.embedding())?;
         let parameters = builder.finish()?;
         let blueprint = Blueprint { config: config.clone(), task: task.clone(), device: device.clone(), parameters };
         Ok(Model { blueprint, network, head })
@@ -199,7 +198,7 @@ impl Model {
         &self.head
     }
 
-    /// Logits of a batch from the start of each sequence: `[B, classes]` for a classifier, `[B, T, V]` for a language
+    /// Logits of a batch from the start of each sequence: `[B, classes]` for a classifier, `[B / 2, classes]` for a classifier of pairs, `[B, T, V]` for a language
     /// model (those at padded positions are meaningless).
     ///
     /// # Errors

@@ -214,7 +214,7 @@ impl<'a> Builder<'a> {
         if let Source::Stored(stored) = self.source
             && let Some((name, _)) = stored.iter().find(|(name, _)| self.made.get(name).is_none())
         {
-            return Err(ModelError::parameter(name, "is there, but the model has none of this name"));
+            return Err(ModelError::parameter(name, "is in the file, but the model has none of this name"));
         }
         Ok(self.made)
     }
@@ -302,13 +302,13 @@ fn check_shape(name: &str, value: &Weight, shape: &[usize], role: Role) -> Resul
         Weight::Dense(tensor) => tensor.dims(),
         Weight::Int8 { q, scale } => {
             if role != Role::Linear || scale.dims() != &shape[..1] {
-                return Err(ModelError::parameter(name, "is int8, but is no matrix with a scale for each row"));
+                return Err(ModelError::parameter(name, "is int8, but is not a matrix with a scale for each row"));
             }
             q.dims()
         }
     };
     if found != shape {
-        return Err(ModelError::parameter(name, &format!("has shape {found:?}; the model wants {shape:?}")));
+        return Err(ModelError::parameter(name, &format!("has shape {found:?}; the model needs {shape:?}")));
     }
     Ok(())
 }

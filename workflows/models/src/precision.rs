@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
 
-/// In what a training keeps its activations and takes the operands of its matrix products.
+/// The number format of activations and of the operands of matrix products in training.
 ///
-/// With `bf16` these are rounded, each to the nearest of bf16's 8 bits: the weights, once a pass; what a matrix product, an
-/// activation function or attention is given; what a block is given, and with it what `checkpoint: block` keeps; what a norm
-/// gives, except the last norm of a classifier that pools by the maximum. GPUs also round what they multiply with these: on the way back the gradients of linear layers, that of the logits among
-/// them, and inside of attention the softmax's weights and the gradients of scores and result; and the bias of a feed-forward
-/// network's first layer. Sums are in f32, and so is everything else: the parameters
-/// themselves, their gradients and moments, norms, states and carries (PULSE's slots and memory with what is computed of them,
-/// the weights of routing too), the residual sums within a block, logits and losses.
+/// With `bf16` these are rounded to the nearest bf16 value (8 significant bits): the weights, once per pass; the inputs of matrix
+/// products, activation functions and attention; the inputs of blocks, and with them what `checkpoint: block` keeps; the outputs
+/// of norms, except the last norm of a classifier that pools by the maximum. GPUs also round the other operands of these products:
+/// in the backward pass the gradients of linear layers, including that of the logits, and within attention the softmax's weights and
+/// the gradients of scores and result; and the bias of a feed-forward network's first layer. Sums are in f32, and so is everything else: the parameters themselves, their gradients and
+/// moments, norms, states and carries (PULSE's slots and memory with the values computed from them, including the routing
+/// weights), the residual sums within a block, logits and losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
     /// In f32.
     #[default]
     F32,
-    /// In bf16: about half the memory for activations. Sums are in f32.
+    /// In bf16: activations take about half the memory. Sums are in f32.
     Bf16,
 }
 

@@ -19,13 +19,13 @@ const MOST: usize = 8;
 pub(crate) struct Shares(Vec<Range<usize>>);
 
 impl Shares {
-    /// As many shares as are worth a separate thread, at least one.
-    pub fn new(device: &Device, lengths: &[usize]) -> Self {
-        let sequences = lengths.len();
+    /// As many shares as are worth a separate thread, at least one. Each consists of whole samples of `of_sample` sequences.
+    pub fn new(device: &Device, lengths: &[usize], of_sample: usize) -> Self {
+        let samples = lengths.len() / of_sample.max(1);
         let worth = |tokens: usize| lengths.iter().sum::<usize>() / tokens.max(1);
-        let count =
-            device.kernels().capabilities().tokens_a_thread.map_or(1, worth).clamp(1, MOST.min(sequences.max(1)));
-        let bound = |share: usize| share * sequences / count;
+        let most = MOST.min(samples.max(1));
+        let count = device.kernels().capabilities().tokens_a_thread.map_or(1, worth).clamp(1, most);
+        let bound = |share: usize| share * samples / count * of_sample;
         Shares((0..count).map(|share| bound(share)..bound(share + 1)).collect())
     }
 
@@ -49,7 +49,7 @@ pub(crate) fn each<T: Send>(
         let result = learn(share);
         *results[share].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     });
-    let skipped = || Err(ModelError::Input("the device left out a share of the batch".into()));
+    let skipped = || Err(ModelError::Input("the device did not return a share of the batch".into()));
     results
         .into_iter()
         .map(|r| r.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(skipped))

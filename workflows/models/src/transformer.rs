@@ -52,7 +52,7 @@ impl SequenceModel for Transformer {
     fn run(&self, tokens: &Tensor, carry: &Carry, mode: &Mode) -> Result<(Tensor, Carry), ModelError> {
         let length = token_count(tokens)?;
         if !self.causal && carry.position > 0 {
-            let message = "a model with `causal: false` reads a sequence whole: it cannot go on after a part of it";
+            let message = "a model with `causal: false` reads the whole sequence: it cannot continue after a part";
             return Err(ModelError::Input(message.into()));
         }
         let mut x = self.embedding.forward(tokens)?;

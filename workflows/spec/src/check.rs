@@ -29,6 +29,7 @@ use crate::scalar::weight;
 use crate::schema::normalized;
 use crate::select;
 use crate::source::Source;
+use crate::subworkflow;
 use crate::suggest;
 use crate::template::{Moment, Template};
 use crate::unused;
@@ -57,14 +58,20 @@ pub fn check_with_files(
 ) -> Result<Workflow, Problems> {
     suggest::restart();
     let mut log = Log::default();
-    let Files { source, roots } = include::read(file, text, load, &mut log);
+    let Files { source, roots, workflows, incomplete } = include::read(file, text, load, &mut log);
     let source = Arc::new(source);
     // Names of a missing file would be reported as unknown everywhere.
-    let partial = !log.is_empty() && roots.iter().any(|root| root.get("include").is_some());
-    let workflow = (!roots.is_empty() && !partial).then(|| {
+    let workflow = (!roots.is_empty() && !incomplete).then(|| {
         let mut reader = Reader { source: &source, log: &mut log };
-        let draft = reader.files(&roots);
-        let params = params::read(&mut reader, &draft.params, overrides);
+        let mut draft = reader.files(&roots);
+        let mut params = params::read(&mut reader, &draft.params, overrides);
+        let own: BTreeSet<String> = params.keys().cloned().collect();
+        let workflows = workflows.iter().map(|(file, roots)| (file.clone(), reader.files(roots))).collect();
+        let before = reader.log.count();
+        subworkflow::insert_workflows(&mut reader, &mut draft, &workflows, &mut params);
+        if reader.log.count() > before {
+            return None;
+        }
         let known: Vec<Arc<StepKind>> = kinds
             .iter()
             .map(|kind| Arc::new(StepKind { schema: normalized(&kind.schema).into(), ..kind.clone() }))
@@ -74,7 +81,9 @@ pub fn check_with_files(
             params: minijinja::Value::from(minijinja::value::Serde(&params)),
             plugins: draft.plugins.clone().into(),
         };
-        Checker::new(&source, &draft, kinds, params, globals, &mut log).run()
+        let mut workflow = Checker::new(&source, &draft, kinds, params, globals, &mut log).run()?;
+        workflow.params.retain(|name, _| own.contains(name));
+        Some(workflow)
     });
     match workflow.flatten() {
         Some(workflow) if log.is_empty() => Ok(workflow),
@@ -168,6 +177,7 @@ impl<'a> Checker<'a> {
         (0..count).for_each(|place| self.settings(place));
         (0..count).for_each(|place| self.check_condition(place));
         let templates: Vec<_> = (0..self.draft.jobs.len()).map(|place| self.check_config(place)).collect();
+        self.check_file_outputs();
         let claims = self.check_claims();
         self.log.is_empty().then(|| self.finish(templates, strategies, claims)).flatten()
     }
@@ -208,6 +218,14 @@ impl<'a> Checker<'a> {
             self.reader().report(span, "up to here, the expressions of this file take too long", hint);
         }
         left.is_some()
+    }
+
+    /// Reports unknown names in the `outputs` of the files.
+    fn check_file_outputs(&mut self) {
+        let needs = self.draft.jobs.iter().map(|job| job.name.name.as_str()).collect();
+        let known = Known { place: Where::Outputs, job: "", params: &self.params, needs: &needs, jobs: &self.visible };
+        let computed: Vec<&Computed> = self.draft.outputs.iter().flat_map(|(_, output)| output.computed()).collect();
+        names::check(&mut Reader { source: self.source, log: self.log }, &computed, &known);
     }
 
     fn check_strategy_names(&mut self, place: usize) -> bool {
@@ -457,6 +475,9 @@ fn read_settings(
     reader: &mut Reader<'_>,
     [resources, retry, timeout, continue_on_error]: &[Option<Node>; 4],
 ) -> Settings {
+    if let Some(retry) = retry {
+        reader.check_escalated_memory(retry, resources.as_ref());
+    }
     (
         resources.as_ref().map_or_else(|| vec![Resource::default()], |node| reader.resources(node)),
         retry.as_ref().map_or_else(Retry::default, |node| reader.retry(node)),

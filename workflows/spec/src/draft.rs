@@ -8,6 +8,7 @@ use crate::node::{Data, Entry, Node};
 use crate::plugins::PluginDeclaration;
 use crate::problem::Log;
 use crate::source::{Source, Span};
+use crate::subworkflow::CallerAxes;
 use crate::suggest;
 use crate::template::Template;
 
@@ -21,6 +22,8 @@ pub(crate) struct Draft {
     /// With unevaluated expressions.
     pub claims: Vec<Template>,
     pub plugins: Vec<PluginDeclaration>,
+    /// What the file declares for workflows that use it.
+    pub outputs: Vec<(Name, Template)>,
 }
 
 /// A job as written.
@@ -43,6 +46,8 @@ pub(crate) struct DraftJob {
     pub with: Option<Template>,
     /// The span to underline if a key is missing in `with:`.
     pub with_span: Span,
+    /// The axes that it has from the job that uses its workflow.
+    pub caller_axes: CallerAxes,
 }
 
 /// A matrix as written.
@@ -64,9 +69,10 @@ impl DraftMatrix {
 }
 
 /// The maximum number of jobs of a file.
-const MAX_JOBS: usize = 1_000;
+pub(crate) const MAX_JOBS: usize = 1_000;
 
-pub(crate) const FILE_KEYS: &[&str] = &["name", "description", "include", "params", "plugins", "jobs", "claims"];
+pub(crate) const FILE_KEYS: &[&str] =
+    &["name", "description", "include", "params", "plugins", "jobs", "outputs", "claims"];
 pub(crate) const JOB_KEYS: &[&str] =
     &["uses", "with", "needs", "if", "strategy", "resources", "retry", "timeout-minutes", "continue-on-error"];
 pub(crate) const STRATEGY_KEYS: &[&str] = &["matrix", "replicates", "each", "max-parallel", "fail-fast"];
@@ -80,7 +86,10 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("runs-on", "write `resources: [{backend: cpu}]`"),
     ("steps", "a job is one step: give `uses` and `with`, and a job of its own to every further step"),
     ("run", "a job uses a step kind: write `uses: KIND`"),
-    ("outputs", "a step kind has its outputs: read them with `${{ needs.JOB.outputs.NAME }}`"),
+    (
+        "outputs",
+        "a step kind has its outputs: read them with `${{ needs.JOB.outputs.NAME }}`; those of a file stand at its top",
+    ),
     ("include", "`include` stands inside `strategy.matrix`"),
     ("exclude", "`exclude` stands inside `strategy.matrix`"),
     ("matrix", "`matrix` stands inside `strategy`"),
@@ -187,6 +196,7 @@ impl Reader<'_> {
                 "jobs" => draft.jobs = self.jobs(entry),
                 "claims" => draft.claims = self.read_claims(entry),
                 "plugins" => draft.plugins = self.read_plugins(entry),
+                "outputs" => draft.outputs = self.outputs(entry),
                 _ => {}
             }
         }
@@ -218,6 +228,20 @@ impl Reader<'_> {
             self.plain(&param.value);
         }
         entries.to_vec()
+    }
+
+    fn outputs(&mut self, entry: &Entry) -> Vec<(Name, Template)> {
+        let example = "outputs: {model: \"${{ needs.train.outputs.model }}\"}";
+        let mut outputs = Vec::new();
+        for entry in self.entries(&entry.value, "`outputs`", example) {
+            if !is_identifier(&entry.key) {
+                let hint = "letters, digits, `_` and `-`, beginning with a letter or `_`, at most 64".to_owned();
+                self.report(entry.key_span, format!("`{}` cannot be the name of an output", entry.key), hint);
+            }
+            let name = Name { name: entry.key.clone(), span: entry.key_span };
+            outputs.push((name, self.template(&entry.value)));
+        }
+        outputs
     }
 
     /// Reports expressions where they are not allowed.
@@ -265,11 +289,12 @@ impl Reader<'_> {
             condition: None,
             continue_on_error: None,
             with: None,
+            caller_axes: CallerAxes::None,
         };
         let entries = self.entries(&entry.value, &what, "data: {uses: prepare, with: {..}}");
         self.known_keys(entries, JOB_KEYS, &what);
         if matches!(entry.value.data, Data::Map(_)) && entry.value.get("uses").is_none() {
-            let hint = "say which step kind it runs: `uses: prepare`".to_owned();
+            let hint = "say which step kind or workflow it runs: `uses: prepare`, `uses: ./other.yaml`".to_owned();
             self.report(entry.key_span, format!("{what} has no `uses`"), hint);
         }
         for entry in entries {

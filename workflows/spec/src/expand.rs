@@ -251,7 +251,7 @@ impl Reader<'_> {
             return None;
         };
         if cells.is_empty() {
-            self.report(draft.span, "no cell is left in the matrix", "exclude less of it".to_owned());
+            self.report(draft.span, "no cell is left in the matrix", "exclude fewer cells".to_owned());
             return None;
         }
         // Without `include`, all cells differ, since the values of each axis differ.
@@ -392,7 +392,7 @@ fn inherit(
     if parent.replicate.is_some() && replicate.is_some() {
         let span = draft.replicates.as_ref().map_or(span, Template::span);
         let message = format!("the replicates are inherited from `{}` through `each`", parent.job);
-        reader.report(span, message, "take `replicates` away here".to_owned());
+        reader.report(span, message, "remove `replicates` here".to_owned());
         return None;
     }
     Some((matrix, parent.replicate.or(replicate)))

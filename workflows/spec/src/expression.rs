@@ -10,6 +10,7 @@ use crate::language::{self, LANGUAGE};
 use crate::node::Node;
 use crate::problem::Log;
 use crate::results::{NOTES, Notes};
+use crate::rewrite::{Renaming, Snippet};
 use crate::source::{Source, Span};
 use crate::suggest;
 use crate::token::{self, Kind, Names, Step, Token};
@@ -20,6 +21,8 @@ const MAX_LENGTH: usize = 1_000;
 /// recursively, and must not exceed a thread's stack.
 const MAX_WORDS: usize = 200;
 const MAX_BRACKETS: usize = 12;
+/// The limit of the number of tokens in an expression of a sub-workflow with its parameters filled in.
+const MAX_REWRITTEN: usize = 2_000;
 
 /// The maximum number of expressions in one text, with the literal parts between them.
 const MAX_PARTS: usize = 200;
@@ -47,6 +50,8 @@ pub(crate) struct Computed {
     pub paths: Vec<Path>,
     /// The functions that it calls.
     pub functions: Vec<Name>,
+    /// Without `${{ }}`.
+    pub text: String,
     code: Expression<'static, 'static>,
 }
 
@@ -131,7 +136,7 @@ impl Text {
         let place = Place { source, node, text, offset: 0, marked: false };
         let (tokens, end) = token::scan(text);
         if let Some(end) = end {
-            log.report(place.span(0, end, end + 2), "`}}` without `${{`", "take it away".to_owned());
+            log.report(place.span(0, end, end + 2), "`}}` without `${{`", "remove it".to_owned());
             return None;
         }
         let computed = compile(&place, text, &tokens, log)?;
@@ -144,12 +149,62 @@ impl Text {
         self.computed().count() == 1 && !self.parts.iter().any(|part| literal(&part))
     }
 
+    /// The number of bytes in it.
+    pub fn length(&self) -> usize {
+        let length = |part: &Part| match part {
+            Part::Literal(text) => text.len(),
+            Part::Computed(computed) => computed.text.len(),
+        };
+        self.parts.iter().map(length).sum()
+    }
+
     /// The expressions in it.
     pub fn computed(&self) -> impl Iterator<Item = &Arc<Computed>> {
         self.parts.iter().filter_map(|part| match part {
             Part::Computed(computed) => Some(computed),
             Part::Literal(_) => None,
         })
+    }
+
+    /// With every expression rewritten; `None`, with problems, if that fails.
+    pub fn rewrite(&self, renaming: &Renaming, log: &mut Log) -> Option<Text> {
+        let part = |part: &Part| match part {
+            Part::Literal(text) => Some(Part::Literal(text.clone())),
+            Part::Computed(computed) => {
+                let before = log.count();
+                let snippet = renaming.rewrite(computed, log);
+                if log.count() > before {
+                    return None;
+                }
+                if snippet.text == computed.text {
+                    return Some(Part::Computed(computed.clone()));
+                }
+                compile_snippet(snippet, computed.span, log).map(|computed| Part::Computed(Arc::new(computed)))
+            }
+        };
+        let parts = self.parts.iter().map(part).collect::<Option<Vec<_>>>()?;
+        Some(Text { span: self.span, parts })
+    }
+
+    /// As one expression.
+    pub fn to_snippet(&self) -> Snippet {
+        let snippet = |computed: &Computed| Snippet {
+            text: computed.text.clone(),
+            paths: computed.paths.clone(),
+            functions: computed.functions.clone(),
+        };
+        if let (true, Some(computed)) = (self.is_one_expression(), self.computed().next()) {
+            return snippet(computed);
+        }
+        let text = |part: &Part| match part {
+            Part::Literal(text) => Snippet::literal(&Value::from(text.as_str())),
+            Part::Computed(computed) => {
+                Snippet::join("((", vec![(String::new(), snippet(computed))], &format!(") | {})", language::TEXT))
+            }
+        };
+        let parts = self.parts.iter().enumerate();
+        let parts = parts.map(|(at, part)| (if at > 0 { " ~ " } else { "" }.to_owned(), text(part))).collect();
+        Snippet::join("(", parts, ")")
     }
 
     /// The value: of any type if the text is a single expression (apart from surrounding blanks), otherwise a text.
@@ -231,7 +286,7 @@ impl Computed {
                 let names: Vec<_> = self.paths.iter().map(Path::text).collect();
                 let names = if names.is_empty() { "its result".to_owned() } else { suggest::list(&names) };
                 let hint = match self.waits() {
-                    true => "the task that it comes from did not leave this value; see the log of that task",
+                    true => "the task that it comes from did not produce this value; see the log of that task",
                     false => "give it a value everywhere, or write `NAME | default(VALUE)`",
                 };
                 (format!("the expression has no value: {names} is not defined here"), Some(hint.to_owned()))
@@ -369,11 +424,31 @@ fn compile(place: &Place<'_>, text: &str, tokens: &[Token], log: &mut Log) -> Op
                 }),
             };
             let paths = names.paths.iter().map(path).collect();
-            Some(Computed { span: whole, paths, functions: all(&names.functions), code })
+            let functions = all(&names.functions);
+            Some(Computed { span: whole, paths, functions, text: text.to_owned(), code })
         }
         Err(error) => {
             let detail = error.detail().unwrap_or("syntax error").to_owned();
             refuse(whole, format!("the expression cannot be read: {detail}"), None);
+            None
+        }
+    }
+}
+
+/// Compiles a rewritten expression at the position of the original one.
+fn compile_snippet(snippet: Snippet, span: Span, log: &mut Log) -> Option<Computed> {
+    let Snippet { text, paths, functions } = snippet;
+    let (tokens, _) = token::scan(&text);
+    if tokens.len() > MAX_REWRITTEN || token::depth(&tokens) > 2 * MAX_BRACKETS {
+        let hint = "compute it in parts: a parameter for each, or a job of its own".to_owned();
+        log.report(span, "the expression is too long with the parameters of its workflow filled in", hint);
+        return None;
+    }
+    match LANGUAGE.compile_expression_owned(token::guard_products(&text, &tokens, language::NUMBER)) {
+        Ok(code) => Some(Computed { span, paths, functions, text, code }),
+        Err(error) => {
+            let detail = error.detail().unwrap_or("syntax error");
+            log.report(span, format!("the expression cannot be read with its parameters filled in: {detail}"), None);
             None
         }
     }
@@ -385,11 +460,11 @@ fn foreign(written: &str) -> (String, Option<String>) {
         Some('&') => Some("write `and`"),
         Some('!') => Some("write `not`"),
         Some('"' | '\'') => Some("close the quote"),
-        Some('$') => Some("inside `${{ }}` names are written plainly"),
+        Some('$') => Some("inside `${{ }}`, write names without `$`"),
         Some('?') => Some("write `A if CONDITION else B`"),
         _ => None,
     };
-    (format!("`{}` does not belong into an expression", crate::scalar::shorten(written, 20)), hint.map(str::to_owned))
+    (format!("`{}` is not valid in an expression", crate::scalar::shorten(written, 20)), hint.map(str::to_owned))
 }
 
 type Wrong = (std::ops::Range<usize>, String, Option<String>);

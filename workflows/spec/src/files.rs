@@ -32,6 +32,9 @@ pub const COMPANIONS: &str = "x-companions";
 /// The schema keyword for the size limit of the file, in bytes.
 pub const MOST_BYTES: &str = "x-max-bytes";
 
+/// The keyword of a property with [`LOCAL_FILE`] that lists its values that are not paths.
+pub const OTHER_VALUES: &str = "x-other-values";
+
 /// A local file that a config names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalFile {
@@ -92,6 +95,7 @@ pub(crate) fn local_files(schema: &Value, config: &Value, folder: &Path) -> Vec<
             is_python: rule.is_python,
         };
         match key.iter().try_fold(config, |value, part| value.get(part)) {
+            Some(Value::String(value)) if rule.others.contains(&value.as_str()) => {}
             Some(Value::String(path)) if rule.companions.is_empty() => files.push(new(None, Path::new(path))),
             Some(Value::String(path)) => {
                 let companions = rule.companions.iter().map(|name| Path::new(path).with_file_name(name));
@@ -113,6 +117,8 @@ pub(crate) fn local_files(schema: &Value, config: &Value, folder: &Path) -> Vec<
 struct FileRule<'a> {
     most: Option<u64>,
     companions: Vec<&'a str>,
+    /// Values that are not paths.
+    others: Vec<&'a str>,
     is_python: bool,
 }
 
@@ -124,10 +130,14 @@ fn collect_keys<'a>(schema: &'a Value, place: &[&'a str], keys: &mut BTreeMap<Ve
                 let place: Vec<&str> = place.iter().copied().chain([name.as_str()]).collect();
                 let format = property.get("format").and_then(Value::as_str);
                 if matches!(format, Some(LOCAL_FILE | LOCAL_FILES | LOCAL_PYTHON)) {
-                    let companions = property.get(COMPANIONS).and_then(Value::as_array).into_iter().flatten();
+                    let words = |keyword: &str| {
+                        let words = property.get(keyword).and_then(Value::as_array).into_iter().flatten();
+                        words.filter_map(Value::as_str).collect()
+                    };
                     let rule = FileRule {
                         most: property.get(MOST_BYTES).and_then(Value::as_u64),
-                        companions: companions.filter_map(Value::as_str).collect(),
+                        companions: words(COMPANIONS),
+                        others: words(OTHER_VALUES),
                         is_python: format == Some(LOCAL_PYTHON),
                     };
                     keys.insert(place.clone(), rule);
@@ -189,6 +199,17 @@ mod tests {
         assert_eq!(local_files(&schema(), &json!({"file": 3}), Path::new("/flows")), []);
         let absolute = local_files(&schema(), &json!({"file": "/a.txt"}), Path::new("/flows"));
         assert_eq!(absolute[0].path, Path::new("/a.txt"));
+    }
+
+    #[test]
+    fn a_listed_word_or_an_artifact_is_not_a_path() {
+        let schema = json!({"properties": {"tokenizer": {
+            "anyOf": [{"type": "string"}, {"type": "object"}], "format": LOCAL_FILE, OTHER_VALUES: ["bytes"],
+        }}});
+        let found = |value: Value| local_files(&schema, &json!({"tokenizer": value}), Path::new("/flows")).len();
+        assert_eq!(found(json!("bytes")), 0);
+        assert_eq!(found(json!({"$artifact": "0", "name": "t", "bytes": 1})), 0);
+        assert_eq!(found(json!("./bytes")), 1);
     }
 
     #[test]

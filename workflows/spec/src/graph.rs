@@ -131,6 +131,6 @@ fn report_circle(reader: &mut Reader<'_>, jobs: &[DraftJob], circle: &[usize]) {
     } else {
         names.join(" -> ")
     };
-    let hint = "a job runs after everything that it needs: take one of these needs away".to_owned();
-    reader.report(span, format!("jobs need each other in a circle: {shown}"), hint);
+    let hint = "a job runs after everything that it needs: remove one of these needs".to_owned();
+    reader.report(span, format!("jobs need each other in a cycle: {shown}"), hint);
 }

@@ -24,14 +24,19 @@ pub fn json_schema(kinds: &[StepKind]) -> Value {
             "then": {"properties": {"with": {"$ref": format!("#/$defs/{name}")}}},
         }));
     }
-    let uses: Vec<Value> = kinds.iter().map(|kind| json!({"const": kind.name, "description": kind.about})).collect();
+    let mut uses: Vec<Value> =
+        kinds.iter().map(|kind| json!({"const": kind.name, "description": kind.about})).collect();
+    uses.push(json!({
+        "type": "string", "pattern": r"/|\.ya?ml$", "examples": ["./train.yaml"],
+        "description": "A workflow file, relative to this file: its jobs become jobs of this workflow, and `with` sets its parameters.",
+    }));
     definitions.insert("job".into(), job(&uses, rules));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Assay workflow",
         "type": "object",
         "properties": {
-            "name": {"type": "string", "description": "What the run is called; by default as the file."},
+            "name": {"type": "string", "description": "Name of the run; by default that of the file."},
             "description": {"type": "string", "description": "What the workflow is for."},
             "include": {
                 "description": "Files whose parameters and jobs belong to this workflow, relative to this file.",
@@ -41,11 +46,17 @@ pub fn json_schema(kinds: &[StepKind]) -> Value {
                 "type": ["object", "null"],
                 "description": "Parameters with their defaults; `assay run FILE -P seed=18` sets others of the same type.",
             },
+            "outputs": {
+                "type": "object",
+                "description": "What other workflows can read of this one as `needs.JOB.outputs.NAME`, if their job `JOB` uses it.",
+                "propertyNames": {"pattern": NAME},
+                "examples": [{"model": "${{ needs.train.outputs.model }}"}],
+            },
             "plugins": plugins_schema(),
             "claims": claims_schema(),
             "jobs": {
                 "type": "object",
-                "description": "The steps, each of them perhaps a whole sweep.",
+                "description": "The jobs: steps, each run once or as a sweep.",
                 "minProperties": 1,
                 "propertyNames": {"pattern": NAME},
                 "additionalProperties": {"$ref": "#/$defs/job"},
@@ -61,17 +72,17 @@ fn job(uses: &[Value], rules: Vec<Value>) -> Value {
     json!({
         "type": "object",
         "properties": {
-            "uses": {"description": "The step kind.", "oneOf": uses},
+            "uses": {"description": "The step kind, or a workflow file.", "oneOf": uses},
             "with": {"description": "The step's config."},
             "needs": {"description": "The jobs that run first, and whose outputs can be used.", "$ref": "#/$defs/names"},
             "if": {
-                "description": "Whether a task runs: an expression, with or without `${{ }}`. Without a status function, a task runs only if all that it needs has succeeded.",
+                "description": "Whether a task runs: an expression, with or without `${{ }}`. Without a status function, a task runs only if everything that it needs has succeeded.",
                 "type": ["string", "boolean"],
                 "examples": ["failure()", "always()", "needs.train.metrics['valid/accuracy'] > 0.9"],
             },
             "continue-on-error": computable(json!({
                 "type": "boolean", "default": false,
-                "description": "Whether a failure of its tasks neither fails the run nor keeps back what needs them.",
+                "description": "Whether a failure of its tasks neither fails the run nor blocks the tasks that need them.",
             })),
             "strategy": {"$ref": "#/$defs/strategy"},
             "resources": {
@@ -119,17 +130,17 @@ fn strategy() -> Value {
                 "description": "One cell for every combination of the axes' values.",
                 "minProperties": 1,
                 "properties": {
-                    "include": {"description": "Values added to cells, or cells added.", "anyOf": [cells, {"$ref": "#/$defs/expression"}]},
-                    "exclude": {"description": "Cells taken away.", "anyOf": [cells, {"$ref": "#/$defs/expression"}]},
+                    "include": {"description": "Values added to cells, or additional cells.", "anyOf": [cells, {"$ref": "#/$defs/expression"}]},
+                    "exclude": {"description": "Cells removed.", "anyOf": [cells, {"$ref": "#/$defs/expression"}]},
                 },
                 "additionalProperties": computable(json!({"type": "array", "minItems": 1, "uniqueItems": true})),
             })),
             "replicates": computable(json!({
-                "type": "integer", "minimum": 1, "description": "How often each cell is repeated, with other seeds.",
+                "type": "integer", "minimum": 1, "description": "How often each cell is repeated, with different seeds.",
             })),
             "each": {"description": "One task for every task of these jobs, with its matrix values and replicate.", "$ref": "#/$defs/names"},
             "max-parallel": computable(json!({
-                "type": "integer", "minimum": 1, "description": "At most so many of the job's tasks run at once.",
+                "type": "integer", "minimum": 1, "description": "The largest number of the job's tasks that run at once.",
             })),
             "fail-fast": computable(json!({
                 "type": "boolean", "default": false, "description": "Whether the first failure cancels the job's other tasks.",
@@ -144,12 +155,12 @@ fn resource() -> Value {
         "type": "object",
         "properties": {
             "backend": computable(json!({
-                "type": "string", "default": "cpu", "description": "What computes; `assay backends` lists those of this machine.",
+                "type": "string", "default": "cpu", "description": "The backend; `assay backends` lists those of this machine.",
             })),
             "cpus": computable(json!({"type": "integer", "minimum": 1, "default": 1, "description": "Processors, and threads of the step."})),
             "memory": {"type": ["string", "integer"], "description": "The most memory that the step may use, such as `2GiB`.", "examples": ["512MiB", "2GiB"]},
             "exclusive": computable(json!({
-                "type": "boolean", "default": false, "description": "Whether nothing else runs on the machine meanwhile.",
+                "type": "boolean", "default": false, "description": "Whether the task runs alone on the machine.",
             })),
             "label": computable(json!({
                 "type": "string", "minLength": 1, "maxLength": 64,
@@ -169,7 +180,7 @@ fn retry() -> Value {
         "description": "What happens when an attempt fails.",
         "properties": {
             "max": computable(json!({"type": "integer", "minimum": 0, "description": "Further attempts."})),
-            "when": computable(json!({"type": "array", "items": {"oneOf": classes}, "description": "The failures worth one."})),
+            "when": computable(json!({"type": "array", "items": {"oneOf": classes}, "description": "The failures that are retried."})),
             "backoff": {
                 "type": "object",
                 "description": "How long to wait before a further attempt.",
@@ -181,10 +192,30 @@ fn retry() -> Value {
                 },
                 "additionalProperties": false,
             },
+            "escalate": {
+                "type": "object",
+                "description": "How the requirements grow from one attempt to the next.",
+                "properties": {
+                    "memory": factor("the memory of `resources`", "oom"),
+                    "timeout": factor("the timeout", "timeout"),
+                },
+                "additionalProperties": false,
+            },
+            "exclude-node": computable(json!({
+                "type": "boolean", "default": false,
+                "description": "Whether the next attempt avoids the nodes on which attempts failed, if another node could run it.",
+            })),
         },
         "required": ["max"],
         "additionalProperties": false,
     })
+}
+
+fn factor(of: &str, class: &str) -> Value {
+    computable(json!({
+        "type": "string", "pattern": r"^\s*\*\s*[0-9.eE+]+\s*$", "examples": ["*1.5"],
+        "description": format!("The factor by which {of} grows after a failure of the class `{class}`."),
+    }))
 }
 
 /// A schema that also accepts an expression.

@@ -30,6 +30,9 @@ const MAX_DEPTH: usize = 32;
 /// The filter that [`crate::token::guard_products`] appends to factors.
 pub(crate) const NUMBER: &str = "__number";
 
+/// The filter that makes a value a part of a text. It is used only in expressions of sub-workflows that were rewritten.
+pub(crate) const TEXT: &str = "__text";
+
 /// The filters, for messages. Each is minijinja's filter of that name, except `int`, `float`, `join`, `map`,
 /// `selectattr` and `sum`, which accept less, and those that compare elements, which refuse undefined ones.
 pub(crate) const FILTERS: &[&str] = &[
@@ -102,6 +105,7 @@ pub(crate) static LANGUAGE: LazyLock<Environment<'static>> = LazyLock::new(|| {
 
 fn add_filters(language: &mut Environment<'static>) {
     language.add_filter(NUMBER, number);
+    language.add_filter(TEXT, |value: Value| text_of(&value));
     language.add_filter("abs", filters::abs);
     language.add_filter("default", default);
     language.add_filter("first", filters::first);
@@ -203,9 +207,9 @@ fn int(value: Value) -> Result<i64, Error> {
 
 fn float(value: Value) -> Result<f64, Error> {
     if let Some(text) = value.as_str() {
-        return text.trim().parse().map_err(|_| refused(format!("`{text}` is no number")));
+        return text.trim().parse().map_err(|_| refused(format!("`{text}` is not a number")));
     }
-    f64::try_from(value.clone()).map_err(|_| refused(format!("{} is no number", called(value.kind()))))
+    f64::try_from(value.clone()).map_err(|_| refused(format!("{} is not a number", called(value.kind()))))
 }
 
 fn join(values: Value, separator: Option<String>, _: Kwargs, extra: Rest<Value>) -> Result<String, Error> {
@@ -239,7 +243,7 @@ fn map(
         return Err(Error::from(ErrorKind::UndefinedError));
     }
     if argument.is_some() {
-        return Err(refused("`map` takes the name of a filter alone, without arguments for it"));
+        return Err(refused("`map` takes only the name of a filter, without its arguments"));
     }
     let attribute: Option<Value> = kwargs.get("attribute")?;
     let default: Option<Value> = kwargs.get("default")?;
@@ -449,9 +453,9 @@ pub(crate) fn text_of(value: &Value) -> Result<String, Error> {
         Json::String(text) => Ok(text),
         Json::Bool(_) | Json::Number(_) => Ok(json.to_string()),
         Json::Null => Err(refused("an empty value cannot be a part of a text")),
-        Json::Array(_) => Err(refused("a list cannot be a part of a text; `join` makes one of it")),
+        Json::Array(_) => Err(refused("a list cannot be a part of a text; use `join`")),
         Json::Object(map) if map.contains_key("$artifact") => {
-            Err(refused("an artifact cannot be a part of a text: give the expression alone"))
+            Err(refused("an artifact cannot be a part of a text: write only the expression"))
         }
         Json::Object(_) => Err(refused("a mapping cannot be a part of a text")),
     }

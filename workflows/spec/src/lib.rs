@@ -48,9 +48,11 @@ mod matrix;
 mod names;
 mod params;
 mod plugins;
+mod rewrite;
 mod schema;
 mod select;
 mod settings;
+mod subworkflow;
 mod unused;
 
 // The result.
@@ -69,7 +71,7 @@ pub use claims::{
     parse_formula,
 };
 pub use condition::Decision;
-pub use files::{COMPANIONS, LOCAL_FILE, LOCAL_FILES, LOCAL_PYTHON, LocalFile, MOST_BYTES};
+pub use files::{COMPANIONS, LOCAL_FILE, LOCAL_FILES, LOCAL_PYTHON, LocalFile, MOST_BYTES, OTHER_VALUES};
 pub use include::Load;
 pub use json_schema::json_schema;
 pub use key::labelled_backend;
@@ -86,5 +88,6 @@ pub use results::{Conclusion, Finished};
 pub use scalar::in_address as value_name;
 pub use suggest::nearest as nearest_name;
 pub use workflow::{
-    Backoff, DEFAULT_TIMEOUT, FAILURE_CLASSES, Job, RETRIED_BY_DEFAULT, Resource, Retry, Task, TriggerRule, Workflow,
+    Backoff, DEFAULT_TIMEOUT, Escalation, FAILURE_CLASSES, Job, RETRIED_BY_DEFAULT, Resource, Retry, Task, TriggerRule,
+    Workflow,
 };

@@ -23,6 +23,8 @@ pub(crate) enum Where {
     Settings,
     /// In `claims`, which do not belong to a job.
     Claims,
+    /// In `outputs` of a file, which do not belong to a job.
+    Outputs,
     /// In `with`.
     With,
 }
@@ -92,7 +94,7 @@ impl Known<'_> {
         let root = path.root.name.as_str();
         let later = match self.place {
             Where::Strategy | Where::Claims => matches!(root, "matrix" | "replicate" | "needs" | "each"),
-            Where::Matrix => matches!(root, "matrix" | "replicate" | "each"),
+            Where::Matrix | Where::Outputs => matches!(root, "matrix" | "replicate" | "each"),
             Where::Settings => root == "needs",
             Where::With | Where::Condition => false,
         };
@@ -103,6 +105,7 @@ impl Known<'_> {
                     ("`strategy.matrix`, which decides what the cells are", "use `params` or `needs` here")
                 }
                 Where::Claims => ("`claims`, which belong to no job", "use `params` here"),
+                Where::Outputs => ("`outputs`, which belong to no job", "use `needs` and `params` here"),
                 _ => ("a setting, which must be known before anything runs", "use `params` and `matrix` here"),
             };
             return Err((path.root.span, format!("`{root}` cannot be used in {place}"), Some(hint.into())));
@@ -127,7 +130,7 @@ impl Known<'_> {
     fn unknown_root(&self, root: &Name) -> Answer {
         let name = root.name.as_str();
         let hint = if name == "env" {
-            "expressions see no environment variables: use a parameter, and set it by `-P NAME=VALUE`".to_owned()
+            "expressions cannot read environment variables: use a parameter, and set it with `-P NAME=VALUE`".to_owned()
         } else if self.params.contains_key(name) {
             format!("a parameter is written `params.{name}`")
         } else if self.axes(self.job).is_some_and(|axes| axes.contains(name)) {
@@ -214,7 +217,7 @@ impl Known<'_> {
         if let (Some(metric), Some(known)) = (&best.metric, visible.metrics) {
             let kind = metric_kind(known, &metric.name).ok_or_else(|| unknown_metric(metric, known, visible, name))?;
             if kind.better == Better::Neither && !best.mode {
-                let hint = format!("say it: `best(needs.{name}, '{}', mode='max')`", metric.name);
+                let hint = format!("write `best(needs.{name}, '{}', mode='max')`", metric.name);
                 return Err((metric.span, no_direction(&metric.name), Some(hint)));
             }
         }
@@ -224,8 +227,8 @@ impl Known<'_> {
         {
             let written = &metric.name;
             let hint = format!(
-                "declare it in `with` of `{name}`, `metrics: {{{written}: {{better: lower}}}}`, or say \
-                 `best(needs.{name}, '{written}', mode='min')`"
+                "declare it in `with` of `{name}`, `metrics: {{{written}: {{better: lower}}}}`, or \
+                 write `best(needs.{name}, '{written}', mode='min')`"
             );
             return Err((metric.span, no_direction(written), Some(hint)));
         }
@@ -292,7 +295,7 @@ impl Known<'_> {
 
 fn underived(root: &Name, what: &str) -> (Span, String, Option<String>) {
     let hint = "write `strategy: {each: JOB}` to run once for every task of a job".to_owned();
-    (root.span, format!("`{what}` stands for nothing: there is no `strategy.each`"), Some(hint))
+    (root.span, format!("`{what}` is not defined: there is no `strategy.each`"), Some(hint))
 }
 
 /// The problem of a step that must be one of a few words.
@@ -304,7 +307,7 @@ fn member(steps: &[Name], at: usize, what: &str, members: &[&str]) -> (Span, Str
         }
         (None, last) => {
             let span = last.map_or(Span::default(), |step| step.span);
-            (span, format!("{what} is no value by itself"), Some("write `.outputs.NAME` or `.cells` behind it".into()))
+            (span, format!("{what} is not a value itself"), Some("write `.outputs.NAME` or `.cells` behind it".into()))
         }
     }
 }
@@ -317,7 +320,7 @@ fn outputs(root: &Name, step: Option<&Name>, open: bool, visible: &Visible, job:
             return Ok(());
         }
         let hint = suggest::hint("", known.iter().map(|output| output.name), "outputs");
-        return Err((root.span, format!("the outputs of `{job}` are no value by themselves"), hint));
+        return Err((root.span, format!("the outputs of `{job}` are not a value by themselves"), hint));
     };
     if known.iter().any(|output| output.name == step.name) {
         return Ok(());
@@ -336,7 +339,7 @@ fn metrics(root: &Name, step: Option<&Name>, open: bool, visible: &Visible, job:
         None if open => Ok(()),
         None => {
             let hint = format!("write `needs.{job}.metrics['NAME']`");
-            Err((root.span, format!("the metrics of `{job}` are no value by themselves"), Some(hint)))
+            Err((root.span, format!("the metrics of `{job}` are not a value by themselves"), Some(hint)))
         }
         Some(step) if metric_kind(known, &step.name).is_some() => Ok(()),
         Some(step) => Err(unknown_metric(step, known, visible, job)),

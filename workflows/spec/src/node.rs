@@ -209,7 +209,7 @@ impl<'a> Reader<'a, '_> {
             match event {
                 Event::StreamStart | Event::DocumentStart(_) => {}
                 Event::StreamEnd => {
-                    let hint = "begin with `jobs:`; `assay schema` prints what a workflow file may hold";
+                    let hint = "start with `jobs:`; `assay schema` prints what a workflow file may contain";
                     return Err(self.fatal(Span::START, "the file is empty", Some(hint)));
                 }
                 event => {
@@ -228,7 +228,7 @@ impl<'a> Reader<'a, '_> {
             match event {
                 Event::StreamEnd => return Ok(()),
                 Event::DocumentStart(_) => {
-                    let hint = "one file holds one workflow: move what follows `---` to a file of its own";
+                    let hint = "a file contains one workflow: move the text after `---` to a separate file";
                     return Err(self.fatal(Span { length: 3, ..span }, "a second document begins here", Some(hint)));
                 }
                 _ => {}
@@ -277,7 +277,7 @@ impl<'a> Reader<'a, '_> {
             self.kept = self.kept.saturating_add(nodes);
             if self.kept > MAX_NODES {
                 let message = format!("the values behind anchors are more than {MAX_NODES} in all");
-                return Err(self.fatal(span, &message, Some("a sweep is written as a matrix, not as copies")));
+                return Err(self.fatal(span, &message, Some("write a sweep as a matrix, not as copies")));
             }
             self.anchors.insert(anchor, Anchored { node: node.clone(), nodes, text, depth });
         }
@@ -348,7 +348,7 @@ impl<'a> Reader<'a, '_> {
         self.charge(0, text.len(), span)?;
         if text.len() > MAX_SCALAR {
             let message = format!("this text has {} bytes, and at most {MAX_SCALAR} (64 KiB) are read", text.len());
-            return Err(self.fatal(span, &message, Some("put long texts into a file of their own")));
+            return Err(self.fatal(span, &message, Some("put long texts into a separate file")));
         }
         let textual = tag.is_some_and(|tag| tag.is_yaml_core_schema() && tag.suffix == "str");
         if !textual {
@@ -367,7 +367,7 @@ impl<'a> Reader<'a, '_> {
 
     fn alias(&mut self, anchor: usize, span: Span, depth: usize) -> Fatal<Node> {
         if self.open.contains(&anchor) {
-            return Err(self.fatal(span, "this alias stands inside the very value that it repeats", None));
+            return Err(self.fatal(span, "this alias is inside the value that it repeats", None));
         }
         let Some(known) = self.anchors.get(&anchor) else {
             return Err(self.fatal(span, "this alias has no anchor", None));
@@ -388,7 +388,7 @@ impl<'a> Reader<'a, '_> {
         self.text = self.text.saturating_add(text);
         if self.nodes > MAX_NODES || self.text > MAX_TEXT {
             let message = format!("here the file has more than {MAX_NODES} values or 4 MiB of text, aliases expanded");
-            return Err(self.fatal(span, &message, Some("a sweep is written as a matrix, not as copies")));
+            return Err(self.fatal(span, &message, Some("write a sweep as a matrix, not as copies")));
         }
         Ok(())
     }
@@ -403,9 +403,9 @@ impl<'a> Reader<'a, '_> {
 
     fn refuse_tag(&mut self, tag: Option<&Tag>, span: Span) {
         if let Some(tag) = tag {
-            let hint = "leave it out; a number that shall be a text goes into quotes";
+            let hint = "leave it out; put a number that is a text into quotes";
             let name = if tag.is_yaml_core_schema() { format!("!!{}", tag.suffix) } else { tag.to_string() };
-            self.report(span, format!("the tag `{name}` means nothing here"), Some(hint.into()));
+            self.report(span, format!("the tag `{name}` has no meaning here"), Some(hint.into()));
         }
     }
 
@@ -428,19 +428,19 @@ impl<'a> Reader<'a, '_> {
             let (line, _) = self.source.window(span.line, 0, 160);
             let before = line.chars().position(|c| c == '\t');
             span.column = before.map_or(span.column, |at| at + 1);
-            ("a tab stands where YAML wants spaces", "indent with spaces")
+            ("a tab is used where YAML requires spaces", "indent with spaces")
         } else if said("unknown anchor") {
-            ("this alias has no anchor before it", "write `&name` before the value that it shall repeat")
+            ("this alias has no anchor before it", "write `&name` before the value that it repeats")
         } else if said("quoted scalar, found unexpected end") || said("indentation in quoted scalar") {
             ("a quote is opened here and never closed", "close it on the same line")
         } else if said("expected ',' or ']'") || said("expected ',' or '}'") || said("flow construct") {
-            ("a bracket is opened before this place and not closed", "close it, or put a comma between the values")
+            ("a bracket before this place is not closed", "close it, or put a comma between the values")
         } else if said("simple key expect") {
             ("a key without a colon", "write `key: value`")
         } else if said("block mapping, did not find expected key") || said("block collection") || said("indentation") {
             ("this line does not fit the lines above", "indent it like its neighbours")
         } else if said("mapping values are not allowed") {
-            ("a second `: ` in one line", "put the text that holds `: ` into quotes")
+            ("a second `: ` in one line", "put the text that contains `: ` into quotes")
         } else if said("unknown escape") {
             ("no such escape", "use single quotes for texts with backslashes")
         } else {

@@ -93,7 +93,7 @@ pub(crate) fn read(reader: &mut Reader<'_>, entries: &[Entry], overrides: &[(Str
                 None => format!("the file has {}", suggest::list(&known)),
             };
             let span = entries.first().map_or(Span::START, |entry| entry.key_span);
-            reader.report(span, format!("`-P {name}={text}` names no parameter of this file"), hint);
+            reader.report(span, format!("`-P {name}={text}` is not a parameter of this file"), hint);
             continue;
         };
         let Some(value) = params.get_mut(&entry.key) else { continue };
@@ -104,11 +104,11 @@ pub(crate) fn read(reader: &mut Reader<'_>, entries: &[Entry], overrides: &[(Str
                 format!("its default here is {is}"),
             ),
             Err(Misfit::Part { known }) if known.is_empty() => {
-                let message = format!("`-P {name}={text}` names a part of what has no parts");
+                let message = format!("`-P {name}={text}` names a part of a value that has no parts");
                 (message, format!("`{}` is {}", entry.key, entry.value.describe()))
             }
             Err(Misfit::Part { known }) => {
-                let message = format!("`-P {name}={text}` names no part of `{}`", entry.key);
+                let message = format!("`-P {name}={text}` names a part that is not in `{}`", entry.key);
                 (message, format!("it has {}", suggest::list(&known)))
             }
         };

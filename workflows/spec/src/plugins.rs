@@ -43,7 +43,11 @@ const MAX_MEMORY: u64 = 2 << 30;
 const MAX_FUEL: u64 = 1_000_000_000_000_000;
 const MAX_SECONDS: u64 = 3_600;
 
-const PLUGIN_KEYS: &[&str] = &["file", "blake3", "memory", "fuel-per-call", "fuel-per-sample", "call-seconds"];
+/// The largest time limit of a whole step, in seconds: a week.
+const MAX_STEP_SECONDS: u64 = 604_800;
+
+const PLUGIN_KEYS: &[&str] =
+    &["file", "blake3", "memory", "fuel-per-call", "fuel-per-sample", "call-seconds", "fuel-per-step", "step-seconds"];
 const EXAMPLE: &str = "plugins: {sort: {file: plugins/sort.wasm}}";
 
 /// A plugin that a workflow declares.
@@ -74,6 +78,10 @@ pub struct ChosenLimits {
     pub fuel_per_sample: Option<u64>,
     /// The time limit of a call, in seconds.
     pub call_seconds: Option<u64>,
+    /// Units of fuel of a whole step.
+    pub fuel_per_step: Option<u64>,
+    /// The time limit of a whole step, in seconds.
+    pub step_seconds: Option<u64>,
 }
 
 impl Reader<'_> {
@@ -120,6 +128,8 @@ impl Reader<'_> {
                 "fuel-per-call" => plugin.limits.fuel_per_call = self.whole(value, &field.key, 1, MAX_FUEL),
                 "fuel-per-sample" => plugin.limits.fuel_per_sample = self.whole(value, &field.key, 1, MAX_FUEL),
                 "call-seconds" => plugin.limits.call_seconds = self.whole(value, &field.key, 1, MAX_SECONDS),
+                "fuel-per-step" => plugin.limits.fuel_per_step = self.whole(value, &field.key, 1, MAX_FUEL),
+                "step-seconds" => plugin.limits.step_seconds = self.whole(value, &field.key, 1, MAX_STEP_SECONDS),
                 _ => {}
             }
         }
@@ -180,6 +190,8 @@ pub(crate) fn plugins_schema() -> Value {
                 "fuel-per-call": whole(MAX_FUEL, "Units of fuel of a call, about one an instruction; 2000000000 by default."),
                 "fuel-per-sample": whole(MAX_FUEL, "Units of fuel of a call for each sequence or prediction; 10000000 by default."),
                 "call-seconds": whole(MAX_SECONDS, "Seconds of a call, for what fuel does not count; 60 by default."),
+                "fuel-per-step": whole(MAX_FUEL, "Units of fuel of a whole step; 1000000000000 by default."),
+                "step-seconds": whole(MAX_STEP_SECONDS, "Seconds of a whole step; 3600 by default."),
             },
             "required": ["file"],
             "additionalProperties": false,
@@ -328,12 +340,15 @@ pub struct UsedPlugin {
 
 impl PluginDeclaration {
     fn to_value(&self) -> Value {
-        let ChosenLimits { memory, fuel_per_call, fuel_per_sample, call_seconds } = self.limits;
+        let ChosenLimits { memory, fuel_per_call, fuel_per_sample, call_seconds, fuel_per_step, step_seconds } =
+            self.limits;
         let limits = [
             ("memory", memory),
             ("fuel_per_call", fuel_per_call),
             ("fuel_per_sample", fuel_per_sample),
             ("call_seconds", call_seconds),
+            ("fuel_per_step", fuel_per_step),
+            ("step_seconds", step_seconds),
         ];
         let limits: Map<String, Value> =
             limits.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.into()))).collect();

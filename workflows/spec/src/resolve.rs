@@ -110,6 +110,11 @@ pub enum ResolveError {
     },
 }
 
+/// The variables of expressions that use nothing but parameters.
+pub(crate) fn constants(params: &serde_json::Map<String, Value>) -> minijinja::Value {
+    minijinja::Value::from_pairs([("params", minijinja::Value::from(minijinja::value::Serde(params)))])
+}
+
 impl Globals {
     /// The variables that are the same in every cell of every job.
     pub fn constants(&self) -> minijinja::Value {

@@ -363,7 +363,7 @@ pub(crate) fn best(job: &Value, metric: &str, kwargs: Kwargs) -> Result<Value, E
             Some(Better::Higher) => true,
             Some(Better::Lower) => false,
             Some(Better::Neither) | None => {
-                return Err(refused(format!("{}: say `mode='min'` or `mode='max'`", no_direction(metric))));
+                return Err(refused(format!("{}: write `mode='min'` or `mode='max'`", no_direction(metric))));
             }
         },
     };
@@ -405,5 +405,5 @@ impl Object for Status {}
 pub(crate) fn status(state: &State, answer: fn(&Status) -> bool) -> Result<bool, Error> {
     let value = state.lookup(STATUS);
     let status = value.as_ref().and_then(|value| value.downcast_object_ref::<Status>());
-    status.map(answer).ok_or_else(|| refused("status functions stand in `if` only".into()))
+    status.map(answer).ok_or_else(|| refused("status functions can be used in `if` only".into()))
 }

@@ -66,7 +66,7 @@ impl<'s> Validator<'s> {
         }
         self.depth += 1;
         match schema {
-            Value::Bool(false) => self.report(at, format!("{} is not wanted here", at.name), "leave it out".to_owned()),
+            Value::Bool(false) => self.report(at, format!("{} is not valid here", at.name), "leave it out".to_owned()),
             Value::Object(schema) => self.object_schema(schema, at),
             _ => {}
         }
@@ -197,7 +197,7 @@ impl<'s> Validator<'s> {
         }
         if let Some(most) = bound(most).filter(|most| count as u64 > *most) {
             let message = format!("{} takes at most {}, not {count}", at.name, amount(most));
-            self.report(at, message, "take some away".to_owned());
+            self.report(at, message, "remove some".to_owned());
         }
     }
 
@@ -246,7 +246,7 @@ mod tests {
             &[
                 ("{a: 1, b: 2}", ""),
                 ("{}", "1: `x` takes at least 1 entry, not 0 (add what is missing)"),
-                ("{a: 1, b: 2, c: 3}", "1: `x` takes at most 2 entries, not 3 (take some away)"),
+                ("{a: 1, b: 2, c: 3}", "1: `x` takes at most 2 entries, not 3 (remove some)"),
                 ("{a: b}", "5: `a` takes a whole number, not the text `b`"),
             ],
         );
@@ -299,7 +299,7 @@ mod tests {
             &[
                 ("{steps: 3}", ""),
                 ("{steps: a}", "9: `steps` takes a whole number, not the text `a`"),
-                ("{also: 1}", "1: `x` has none of the forms that it can have (it can be: So many steps.; So long.)"),
+                ("{also: 1}", "1: `x` does not have a valid form (it can be: So many steps.; So long.)"),
             ],
         );
     }
@@ -317,7 +317,7 @@ mod tests {
         );
         check(json!({"const": 1.0}), &[("1", ""), ("2", "1: `x` takes `1.0`, not the whole number `2` (write `1.0`)")]);
         check(json!({"type": ["string", "null"], "maxLength": 2}), &[("éé", ""), ("~", "")]);
-        check(json!(false), &[("1", "1: `x` is not wanted here (leave it out)")]);
+        check(json!(false), &[("1", "1: `x` is not valid here (leave it out)")]);
         check(json!(true), &[("1", "")]);
     }
 

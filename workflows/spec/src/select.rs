@@ -104,8 +104,8 @@ pub(crate) fn needs(
             }
             *edges += agreeing.len();
             if *edges > MAX_EDGES {
-                let message = format!("the tasks of `{}` need too many others one by one", draft.name.name);
-                let hint = "share an axis, or use `strategy.each`, so that each task needs few".to_owned();
+                let message = format!("the tasks of `{}` have too many needs in all", draft.name.name);
+                let hint = "share an axis, or use `strategy.each`, so that each task needs fewer".to_owned();
                 reader.report(draft.name.span, message, hint);
                 return false;
             }
@@ -156,9 +156,11 @@ fn choices(task: &Task, job: &str, all: &[Task]) -> String {
     let axes: BTreeSet<&String> = axes.filter(|axis| !task.matrix.contains_key(*axis)).collect();
     let axes: Vec<&String> = axes.into_iter().collect();
     let share = if axes.is_empty() { "the replicates".to_owned() } else { suggest::list(&axes) };
+    // The name of a job of a used workflow has a slash.
+    let needed = if job.contains('/') { format!("needs['{job}']") } else { format!("needs.{job}") };
     format!(
-        "run once for each: `strategy: {{each: {job}}}`; or share {share}; or take the list `needs.{job}.cells`, or one by \
-         `best(needs.{job}, 'METRIC')`"
+        "run once for each: `strategy: {{each: {job}}}`; or share {share}; or take the list `{needed}.cells`, or one by \
+         `best({needed}, 'METRIC')`"
     )
 }
 

@@ -7,14 +7,16 @@ use serde_json::Value;
 use crate::draft::Reader;
 use crate::node::{Data, Node};
 use crate::suggest;
-use crate::workflow::{Backoff, FAILURE_CLASSES, Resource, Retry};
+use crate::workflow::{Backoff, Escalation, FAILURE_CLASSES, Resource, Retry};
 
 /// The limit of threads, retries and times: far larger than useful values, and small enough to avoid overflow.
 const MANY: u64 = 100_000;
+const LARGEST_FACTOR: f64 = 100.0;
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
 pub(crate) const RESOURCE_KEYS: &[&str] = &["backend", "cpus", "memory", "exclusive", "label"];
-pub(crate) const RETRY_KEYS: &[&str] = &["max", "when", "backoff"];
+pub(crate) const RETRY_KEYS: &[&str] = &["max", "when", "backoff", "escalate", "exclude-node"];
+pub(crate) const ESCALATE_KEYS: &[&str] = &["memory", "timeout"];
 pub(crate) const BACKOFF_KEYS: &[&str] = &["duration", "factor"];
 
 /// Units of time, in milliseconds.
@@ -149,14 +151,83 @@ impl Reader<'_> {
                 "max" => retry.max = self.whole(&entry.value, "max", 0, MANY).map_or(0, |max| max as u32),
                 "when" => retry.when = self.failure_classes(&entry.value),
                 "backoff" => retry.backoff = self.backoff(&entry.value),
+                "escalate" => retry.escalate = self.escalation(&entry.value),
+                "exclude-node" => retry.exclude_node = self.boolean(&entry.value, "exclude-node").unwrap_or(false),
                 _ => {}
             }
         }
+        self.check_escalation(node, &mut retry);
         if !entries.is_empty() && node.get("max").is_none() {
             let hint = "say how many further attempts there may be: `max: 2`".to_owned();
             self.report(node.span, "`retry` has no `max`", hint);
         }
         retry
+    }
+
+    /// `escalate`.
+    fn escalation(&mut self, node: &Node) -> Escalation {
+        let mut escalation = Escalation::default();
+        if node.data == Data::Unknown {
+            return escalation;
+        }
+        let entries = self.entries(node, "`escalate`", "escalate: {memory: \"*1.5\"}");
+        self.known_keys(entries, ESCALATE_KEYS, "`escalate`");
+        for entry in entries {
+            match entry.key.as_str() {
+                "memory" => escalation.memory = self.factor(&entry.value, "memory"),
+                "timeout" => escalation.timeout = self.factor(&entry.value, "timeout"),
+                _ => {}
+            }
+        }
+        escalation
+    }
+
+    /// A factor such as `*1.5`.
+    fn factor(&mut self, node: &Node, key: &str) -> Option<f64> {
+        if node.data == Data::Unknown {
+            return None;
+        }
+        let factor = node.as_str().and_then(|text| text.trim().strip_prefix('*')?.trim().parse::<f64>().ok());
+        let factor = factor.filter(|factor| *factor > 1.0 && *factor <= LARGEST_FACTOR);
+        if factor.is_none() {
+            let message =
+                format!("`{key}` takes a factor above 1 and at most {LARGEST_FACTOR}, not {}", node.describe());
+            self.report(node.span, message, format!("for example `{key}: \"*1.5\"`, in quotes"));
+        }
+        factor
+    }
+
+    /// Checks that failures whose class is escalated are retried. Without `when`, those classes are added to the default list.
+    fn check_escalation(&mut self, node: &Node, retry: &mut Retry) {
+        let escalated = [("memory", "oom", retry.escalate.memory), ("timeout", "timeout", retry.escalate.timeout)];
+        for (key, class, _) in escalated.into_iter().filter(|(.., factor)| factor.is_some()) {
+            if retry.when.iter().any(|known| known == class) {
+                continue;
+            }
+            match node.get("when") {
+                None => retry.when.push(class.to_owned()),
+                Some(when) if when.value.data == Data::Unknown => {}
+                Some(when) => {
+                    let message =
+                        format!("`escalate` has `{key}`, but failures of the class `{class}` are not retried");
+                    self.report(when.value.span, message, format!("add `{class}` to `when`"));
+                }
+            }
+        }
+    }
+
+    /// Memory can be escalated only where `resources` limits it.
+    pub fn check_escalated_memory(&mut self, retry: &Node, resources: Option<&Node>) {
+        let escalate = retry.get("escalate").and_then(|escalate| escalate.value.get("memory"));
+        let unlimited = |variant: &Node| variant.data != Data::Unknown && variant.get("memory").is_none();
+        let limited = resources.is_some_and(|node| match &node.data {
+            Data::List(variants) => !variants.iter().all(unlimited),
+            _ => !unlimited(node),
+        });
+        if let Some(memory) = escalate.filter(|_| !limited) {
+            let message = "`escalate` has `memory`, but `resources` does not limit the memory".to_owned();
+            self.report(memory.value.span, message, "for example `resources: {memory: 2GiB}`".to_owned());
+        }
     }
 
     fn failure_classes(&mut self, node: &Node) -> Vec<String> {

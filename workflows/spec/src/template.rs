@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::expression::{Computed, EvaluationError, Text};
+use serde_json::Value;
+
+use crate::expression::{Computed, EvaluationError, Name, Text};
 use crate::node::{Data, Entry, Node};
 use crate::problem::Log;
+use crate::rewrite::{Renaming, Snippet};
 use crate::source::{Source, Span};
 
 /// A YAML value with compiled texts.
@@ -85,6 +88,56 @@ impl Template {
         }
     }
 
+    /// The keys of a mapping with their spans and values; `None` for any other value.
+    pub fn entries(&self) -> Option<Vec<(Name, Template)>> {
+        let name = |key: &str, span: Span| Name { name: key.to_owned(), span };
+        match self {
+            Template::Fixed(Node { data: Data::Map(entries), .. }) => {
+                let entry = |entry: &Entry| (name(&entry.key, entry.key_span), Template::Fixed(entry.value.clone()));
+                Some(entries.iter().map(entry).collect())
+            }
+            Template::Map(_, slots) => {
+                Some(slots.iter().map(|slot| (name(&slot.key, slot.key_span), slot.value.clone())).collect())
+            }
+            Template::Fixed(_) | Template::Text(_) | Template::List(..) => None,
+        }
+    }
+
+    /// With every expression rewritten. An expression for which that fails becomes an unknown value.
+    pub fn rewrite(&self, renaming: &Renaming, log: &mut Log) -> Template {
+        match self {
+            Template::Fixed(node) => Template::Fixed(node.clone()),
+            Template::Text(text) => match text.rewrite(renaming, log) {
+                Some(text) => Template::Text(text),
+                None => Template::Fixed(Node { span: text.span, data: Data::Unknown, computed: true }),
+            },
+            Template::List(span, items) => {
+                Template::List(*span, items.iter().map(|item| item.rewrite(renaming, log)).collect())
+            }
+            Template::Map(span, slots) => {
+                let slot = |slot: &Slot| Slot { value: slot.value.rewrite(renaming, log), ..slot.clone() };
+                Template::Map(*span, slots.iter().map(slot).collect())
+            }
+        }
+    }
+
+    /// As one expression.
+    pub fn to_snippet(&self) -> Snippet {
+        match self {
+            Template::Fixed(node) => Snippet::literal(&node.to_value(&Value::Null)),
+            Template::Text(text) => text.to_snippet(),
+            Template::List(_, items) => {
+                let items = items.iter().map(|item| (String::new(), item.to_snippet()));
+                Snippet::join("[", separated(items.collect()), "]")
+            }
+            Template::Map(_, slots) => {
+                let slots =
+                    slots.iter().map(|slot| (format!("{}: ", Value::from(slot.key.as_str())), slot.value.to_snippet()));
+                Snippet::join("{", separated(slots.collect()), "}")
+            }
+        }
+    }
+
     pub fn is_fixed(&self) -> bool {
         matches!(self, Template::Fixed(_))
     }
@@ -117,6 +170,27 @@ impl Template {
             Template::List(_, items) => 1 + items.iter().map(Template::size).sum::<usize>(),
             Template::Map(_, slots) => 1 + slots.iter().map(|slot| slot.value.size()).sum::<usize>(),
         }
+    }
+
+    /// The size of a copy: the number of its values, and one more for every 64 bytes of its literal texts.
+    pub fn weight(&self) -> usize {
+        fn texts(node: &Node) -> usize {
+            match &node.data {
+                Data::Scalar(value) => value.as_str().map_or(0, str::len),
+                Data::List(items) => items.iter().map(texts).sum(),
+                Data::Map(entries) => entries.iter().map(|entry| entry.key.len() + texts(&entry.value)).sum(),
+                Data::Unknown => 0,
+            }
+        }
+        fn of(template: &Template) -> usize {
+            match template {
+                Template::Fixed(node) => texts(node),
+                Template::Text(text) => text.length(),
+                Template::List(_, items) => items.iter().map(of).sum(),
+                Template::Map(_, slots) => slots.iter().map(|slot| slot.key.len() + of(&slot.value)).sum(),
+            }
+        }
+        self.size() + of(self) / 64
     }
 
     /// The maximum cost of filling it in: see [`Computed::cost`].
@@ -195,4 +269,10 @@ impl Template {
             }
         }
     }
+}
+
+/// With a comma before each part except the first.
+fn separated(parts: Vec<(String, Snippet)>) -> Vec<(String, Snippet)> {
+    let comma = |at: usize| if at > 0 { ", " } else { "" };
+    parts.into_iter().enumerate().map(|(at, (before, part))| (format!("{}{before}", comma(at)), part)).collect()
 }

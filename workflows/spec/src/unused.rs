@@ -26,7 +26,7 @@ pub(crate) fn warn<'t>(
         // The axes that both jobs have select the tasks of a needed job.
         let selects =
             || graph.needs[place].iter().any(|&other| tasks_of(other).iter().any(|t| t.matrix.contains_key(axis)));
-        if values.len() < 2 || names(job, axis) || selects() {
+        if values.len() < 2 || job.caller_axes.contains(axis) || names(job, axis) || selects() {
             continue;
         }
         let written = matrix.axes.iter().find(|(name, _)| name.name == axis).map(|(name, _)| name.span);
@@ -36,7 +36,7 @@ pub(crate) fn warn<'t>(
             "the axis `{axis}` changes nothing: `{job}` does not use `matrix.{axis}`, so its {count} values make cells with the same config"
         );
         let hint = format!(
-            "write `${{{{ matrix.{axis} }}}}` where it belongs, or take the axis away; `replicates: {count}` runs cells \
+            "write `${{{{ matrix.{axis} }}}}` where it belongs, or remove the axis; `replicates: {count}` runs cells \
              again from other seeds. Cells with the same config run once and count once"
         );
         reader.report(span, message, hint);

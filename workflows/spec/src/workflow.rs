@@ -204,6 +204,19 @@ pub struct Retry {
     pub when: Vec<String>,
     /// The delay before the next attempt.
     pub backoff: Backoff,
+    /// The growth of memory and timeout from one attempt to the next.
+    pub escalate: Escalation,
+    /// Whether the next attempt avoids the nodes on which attempts failed, if another node could run it.
+    pub exclude_node: bool,
+}
+
+/// The factors by which the requirements of the next attempt grow; each is above 1.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Escalation {
+    /// The factor of the memory after a failure of the class `oom`.
+    pub memory: Option<f64>,
+    /// The factor of the timeout after a failure of the class `timeout`.
+    pub timeout: Option<f64>,
 }
 
 /// The delay before a retry: `duration * factor^n` before the retry number n, counted from 0.
@@ -218,15 +231,15 @@ pub struct Backoff {
 /// The classes of failure in `retry.when`, in the order of the documentation. The protocol's `FailureClass` has the
 /// same names; that crate is further right in the layering, so a test there compares them.
 pub const FAILURE_CLASSES: &[(&str, &str)] = &[
-    ("step", "the step reported that it cannot do what was asked"),
+    ("step", "the step reported an error"),
     ("check", "a check of the step on its own result failed"),
     ("timeout", "it ran longer than `timeout-minutes`"),
     ("oom", "it used more memory than it was given, or the device ran out"),
     ("output", "it printed more than the log limit"),
-    ("protocol", "its process sent a message that the protocol does not have"),
-    ("crashed", "its process died: a signal, a panic, an exit without a result"),
+    ("protocol", "its process sent an invalid message"),
+    ("crashed", "its process exited unexpectedly: a signal, a panic, an exit without a result"),
     ("unavailable", "no executor for the backend could be started"),
-    ("preempted", "its worker was lost, or gave the attempt up"),
+    ("preempted", "its worker was lost, or abandoned the attempt"),
     ("cancelled", "a person cancelled it"),
 ];
 
@@ -245,7 +258,7 @@ impl Default for Resource {
 impl Default for Retry {
     fn default() -> Self {
         let when = RETRIED_BY_DEFAULT.iter().map(|&class| class.to_owned()).collect();
-        Retry { max: 0, when, backoff: Backoff::default() }
+        Retry { max: 0, when, backoff: Backoff::default(), escalate: Escalation::default(), exclude_node: false }
     }
 }
 

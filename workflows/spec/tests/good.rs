@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use assay_spec::{Backoff, Job, Resource, Retry, Task, Workflow, check};
+use assay_spec::{Backoff, Escalation, Job, Resource, Retry, Task, Workflow, check};
 use serde_json::json;
 
 mod fake;
@@ -41,11 +41,16 @@ fn show(workflow: &Workflow) -> String {
         } = task;
         assert_eq!(workflow.jobs[*job_index].name, *job);
         assert_eq!(*address, replicate.map_or_else(|| cell.clone(), |number| format!("{cell}#{number}")));
-        let Retry { max, when, backoff: Backoff { duration, factor } } = retry;
+        let Retry { max, when, backoff: Backoff { duration, factor }, escalate, exclude_node } = retry;
+        let Escalation { memory: memory_factor, timeout: timeout_factor } = escalate;
         writeln!(out, "{place:2} {address} = {job}/{kind} {} #{replicate:?}", json!(matrix)).unwrap();
         writeln!(out, "   needs {needs:?} each {each:?} timeout {timeout:?} at most {max_parallel:?}").unwrap();
         writeln!(out, "   after {trigger:?}, continue on error {continue_on_error}").unwrap();
         writeln!(out, "   retry {max} {} {duration:?} x{factor}", when.join("|")).unwrap();
+        if memory_factor.or(*timeout_factor).is_some() || *exclude_node {
+            writeln!(out, "   then memory x{memory_factor:?} timeout x{timeout_factor:?} elsewhere {exclude_node}")
+                .unwrap();
+        }
         for Resource { backend, cpus, memory, exclusive, label } in resources {
             writeln!(
                 out,
@@ -87,7 +92,7 @@ fn an_override_keeps_its_type() {
 fn environment_variables_are_not_visible() {
     let text = "jobs: {a: {uses: report, with: {title: \"${{ env.LAB }}\"}}}";
     let error = check("f.yaml", text, &fake::kinds(), &[]).unwrap_err().to_string();
-    assert!(error.contains("unknown name `env`") && error.contains("set it by `-P NAME=VALUE`"), "{error}");
+    assert!(error.contains("unknown name `env`") && error.contains("set it with `-P NAME=VALUE`"), "{error}");
 }
 
 #[test]

@@ -73,11 +73,11 @@ fn what_cannot_be_included_is_named() {
     assert!(missing.contains("it is looked for as `other.yaml`"), "{missing}");
     let circle = told(&[("a.yaml", &main("b.yaml")), ("b.yaml", "include: ./x/../a.yaml")]);
     assert!(
-        circle.contains("b.yaml:1:10: files include each other in a circle: a.yaml -> b.yaml -> a.yaml"),
+        circle.contains("b.yaml:1:10: files include each other in a cycle: a.yaml -> b.yaml -> a.yaml"),
         "{circle}"
     );
     let itself = told(&[("./a.yaml", &main("a.yaml"))]);
-    assert!(itself.contains("in a circle: a.yaml -> a.yaml"), "{itself}");
+    assert!(itself.contains("in a cycle: a.yaml -> a.yaml"), "{itself}");
     for wrong in ["3", "{a: b}", "[\"\"]", "\"${{ params.x }}\""] {
         let error = told(&[("a.yaml", &main(wrong))]);
         assert!(error.contains("a.yaml:1:") && error.contains("`include` takes the names of files"), "{error}");

@@ -242,9 +242,9 @@ fn overrides_reach_parts_of_mappings() {
     assert_eq!(read("model.dim", "32").unwrap(), expected);
     for (name, text, message) in [
         ("model.dim", "x", "does not fit: `model.dim` is a whole number"),
-        ("model.dmi", "3", "names no part of `model`"),
-        ("x.y", "3", "names a part of what has no parts"),
-        ("modle.dim", "3", "names no parameter"),
+        ("model.dmi", "3", "names a part that is not in `model`"),
+        ("x.y", "3", "names a part of a value that has no parts"),
+        ("modle.dim", "3", "is not a parameter"),
     ] {
         let error = read(name, text).unwrap_err().to_string();
         assert!(error.contains(message), "{error}");

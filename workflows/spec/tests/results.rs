@@ -185,7 +185,7 @@ fn best_takes_the_direction_that_the_config_of_the_job_declares() {
     }
     // A value that depends on the cell is not known before the run, nor for the job as a whole.
     let error = chosen("metrics: {loss: {better: \"${{ 'lower' if matrix.n else 'higher' }}\"}}", best).unwrap_err();
-    assert!(error.contains("say `mode='min'` or `mode='max'`"), "{error}");
+    assert!(error.contains("write `mode='min'` or `mode='max'`"), "{error}");
 }
 
 #[test]

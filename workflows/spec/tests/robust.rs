@@ -143,9 +143,9 @@ fn arguments_of_filters_are_not_multiplied_by_lists() {
     let items = "{a: 1},".repeat(10_000);
     let text = "x".repeat(60_000);
     let cases = [
-        ("params.l | map('join', params.t) | list", "without arguments"),
+        ("params.l | map('join', params.t) | list", "without its arguments"),
         ("params.n | map('sum', none, params.t)", "too many arguments"),
-        ("params.l | map('default', params.t)", "without arguments"),
+        ("params.l | map('default', params.t)", "without its arguments"),
         ("params.l | sum(start='')", "no `start`"),
         ("params.l | sum(none, params.t)", "too many arguments"),
         ("params.i | map(attribute='b', default=params.t) | string", "up to 64 bytes"),

@@ -180,7 +180,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A comparison in one line: the ratio (or the change, where there is none), the p-value, and what may be said.
+/// A comparison in one line: the ratio (or the change, if there is no ratio), the p-value, and the verdict.
 #[must_use]
 pub fn comparison(comparison: &Comparison) -> String {
     let size = match &comparison.ratio {

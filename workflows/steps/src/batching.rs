@@ -3,11 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A budget for a batch: short sequences come in many, long ones in few, so that batches cost about the same.
+use crate::dataset::Split;
+
+/// A budget for a batch: a batch has many short or few long sequences, so that batches cost about the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// Tokens of a batch, padding included: its sequences times the longest of them.
+    /// Tokens of a batch, padding included: its sequences, of which a pair has two, times the longest of them.
     #[schemars(range(min = 1, max = 16_777_216))]
     pub max_tokens: usize,
     /// Sequences of a batch.
@@ -34,10 +36,30 @@ impl Batching {
     /// is never empty, so a sequence that exceeds the budget is a separate batch: callers that do not accept this check
     /// [`Batching::longest`] first.
     #[must_use]
-    pub fn cut(self, order: &[usize], lengths: &[usize]) -> Vec<Vec<usize>> {
+    pub fn cut(self, order: &[usize], length: impl Fn(usize) -> usize) -> Vec<Vec<usize>> {
         match self {
             Batching::Sequences(size) => order.chunks(size.max(1)).map(<[usize]>::to_vec).collect(),
-            Batching::Tokens(budget) => budget.cut(order, lengths),
+            Batching::Tokens(budget) => budget.cut(order, length),
+        }
+    }
+
+    /// All samples of a split in batches, the shortest first.
+    #[must_use]
+    pub fn sorted(self, split: &Split) -> Vec<Vec<usize>> {
+        let lengths = split.sample_lengths();
+        let mut order: Vec<_> = (0..split.len()).collect();
+        order.sort_by_key(|index| lengths.of(*index));
+        self.for_samples_of(split).cut(&order, |index| lengths.of(index))
+    }
+
+    /// The batching for the samples of a split, whose length is that of the longer sequence of a pair: a budget of tokens covers both.
+    #[must_use]
+    pub fn for_samples_of(self, split: &Split) -> Batching {
+        match self {
+            Batching::Tokens(Budget { max_tokens, max_sequences }) if split.has_pairs() => {
+                Batching::Tokens(Budget { max_tokens: max_tokens / 2, max_sequences })
+            }
+            _ => self,
         }
     }
 
@@ -64,12 +86,12 @@ impl Batching {
 }
 
 impl Budget {
-    fn cut(self, order: &[usize], lengths: &[usize]) -> Vec<Vec<usize>> {
+    fn cut(self, order: &[usize], length: impl Fn(usize) -> usize) -> Vec<Vec<usize>> {
         let mut batches: Vec<Vec<usize>> = Vec::new();
         let mut open: Vec<usize> = Vec::new();
         for &sequence in order {
             // Sequences are sorted by length, so the added one is the longest.
-            let padded = (open.len() + 1) * lengths[sequence];
+            let padded = (open.len() + 1) * length(sequence);
             if !open.is_empty() && (padded > self.max_tokens || open.len() == self.max_sequences) {
                 batches.push(std::mem::take(&mut open));
             }
@@ -97,7 +119,7 @@ mod tests {
         ) {
             lengths.sort_unstable();
             let order: Vec<_> = (0..lengths.len()).collect();
-            let batches = Batching::Tokens(Budget { max_tokens, max_sequences }).cut(&order, &lengths);
+            let batches = Batching::Tokens(Budget { max_tokens, max_sequences }).cut(&order, |at| lengths[at]);
             prop_assert_eq!(batches.concat(), order, "every sequence once, in order");
             let padded = |batch: &[usize]| batch.len() * batch.iter().map(|at| lengths[*at]).max().unwrap_or(0);
             for (at, batch) in batches.iter().enumerate() {
@@ -113,8 +135,8 @@ mod tests {
     fn what_is_beyond_the_budget_is_alone() {
         let lengths = [2, 9, 3];
         let budget = Batching::Tokens(Budget { max_tokens: 6, max_sequences: 8 });
-        assert_eq!(budget.cut(&[0, 2, 1], &lengths), [vec![0, 2], vec![1]]);
+        assert_eq!(budget.cut(&[0, 2, 1], |at| lengths[at]), [vec![0, 2], vec![1]]);
         assert_eq!((budget.longest(), Batching::Sequences(3).longest()), (Some(6), None));
-        assert_eq!(Batching::Sequences(2).cut(&[0, 2, 1], &lengths), [vec![0, 2], vec![1]]);
+        assert_eq!(Batching::Sequences(2).cut(&[0, 2, 1], |at| lengths[at]), [vec![0, 2], vec![1]]);
     }
 }

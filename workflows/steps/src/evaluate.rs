@@ -33,10 +33,10 @@ struct Config {
     /// The dataset, as `${{ needs.JOB.outputs.dataset }}`.
     #[schemars(with = "ArtifactSchema")]
     data: ArtifactRef,
-    /// Which part of it.
+    /// The split to score.
     #[serde(default)]
     split: SplitName,
-    /// Sequences side by side. It changes the memory needed, and the result by rounding alone.
+    /// Sequences per forward pass. It changes the memory needed, and the result only by rounding.
     #[serde(default = "default_batch")]
     #[schemars(range(min = 1, max = 65536))]
     batch_size: usize,
@@ -49,11 +49,11 @@ struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum SplitName {
-    /// What the optimizer saw.
+    /// The data that the model was trained on.
     Train,
-    /// What choices were made by.
+    /// The data that choices were based on.
     Valid,
-    /// What nobody looked at before.
+    /// The data that was not used before.
     #[default]
     Test,
 }
@@ -74,6 +74,9 @@ const METRICS: &[MetricKind] = &[
     scored("*/accuracy", Better::Higher, Some("evaluated accuracy")),
     scored("*/loss", Better::Lower, Some("evaluated loss")),
     scored("*/perplexity", Better::Lower, Some("evaluated perplexity")),
+    scored("*/perplexity_per_byte", Better::Lower, None),
+    scored("*/bits_per_byte", Better::Lower, Some("evaluated bits per byte")),
+    scored("*/perplexity_per_word", Better::Lower, None),
     scored("*/accuracy_low", Better::Neither, None),
     scored("*/accuracy_high", Better::Neither, None),
     scored("*/error/*", Better::Lower, None),
@@ -112,8 +115,9 @@ impl Step for Evaluate {
         let objective = model.task().objective;
         let accuracy = score.estimate(objective)?;
         context.metric(&format!("{name}/loss"), 0, score.loss);
-        if let Some(perplexity) = score.perplexity(objective) {
-            context.metric(&format!("{name}/perplexity"), 0, perplexity);
+        let text = dataset.about.text.map(|text| text.of(name));
+        for (measure, value) in score.perplexities(objective, text) {
+            context.metric(&format!("{name}/{measure}"), 0, value);
         }
         context.metric(&format!("{name}/accuracy"), 0, score.accuracy);
         for (end, value) in [("low", accuracy.low()), ("high", accuracy.high())] {
@@ -215,7 +219,7 @@ mod tests {
         let mut context = TestContext::new(assay_cpu::device(1).unwrap());
         let data = context.provide_dataset();
         let error = context.run(&Evaluate, json!({"model": data, "data": data})).unwrap_err();
-        assert!(error.to_string().contains("no checkpoint"), "{error}");
+        assert!(error.to_string().contains("not a checkpoint"), "{error}");
     }
 
     #[test]
@@ -235,7 +239,7 @@ mod tests {
         for split in [&mut dataset.train, &mut dataset.valid, &mut dataset.test] {
             let plain = std::mem::take(split);
             for index in 0..plain.len() {
-                split.push_grouped(plain.sequence(index), plain.labels()[index], (index % 2) as u32);
+                split.push_grouped(&plain.sequence(index), plain.labels()[index], (index % 2) as u32);
             }
         }
         let path = context.workdir().join("grouped.safetensors");

@@ -26,6 +26,8 @@ mod evaluate;
 mod export;
 mod quantize;
 mod throughput;
+#[cfg(feature = "tokenizers")]
+mod tokenizer;
 
 mod batching;
 mod dataset;
@@ -36,11 +38,13 @@ mod memory;
 mod planned;
 mod plugin;
 mod plugin_metric;
+mod plugin_step;
 mod profile;
 mod quiet;
 mod random;
 mod registry;
 mod scoring;
+mod search;
 #[cfg(test)]
 mod testing;
 
@@ -52,7 +56,7 @@ pub use machine::Machine;
 pub use planned::{PlannedSize, plan_size};
 pub use plugin::{
     Plugin, PluginAbout, PluginContent, PluginDataset, PluginLimitChoices, PluginObservation, PluginPredictions,
-    PluginSequences, PluginSplit, PluginStage,
+    PluginProposal, PluginResult, PluginSequences, PluginSplit, PluginStage, PluginStep, forward_lines,
 };
 pub use registry::registry;
 pub use scoring::{SplitScore, gather, score_batches, score_split};

@@ -14,7 +14,7 @@ pub(crate) fn load(context: &dyn Context, artifact: &ArtifactRef) -> Result<Mode
     let path = context.input(artifact)?;
     checkpoint::load(context.device(), &path).map_err(|error| match error {
         ModelError::File(FileError::Format(_) | FileError::Content(_)) => StepError::Failed {
-            message: format!("`{}` is no checkpoint: {error}", artifact.name),
+            message: format!("`{}` is not a checkpoint: {error}", artifact.name),
             hint: Some(
                 "give the `model` output of a `train` or `quantize` job: `${{ needs.JOB.outputs.model }}`".into(),
             ),
@@ -32,17 +32,26 @@ pub(crate) fn dataset_for(model: &Model, context: &dyn Context, artifact: &Artif
     let (task, data) = (model.task(), dataset.task());
     let name = &dataset.about.name;
     let problem = match (task.objective, data.objective) {
-        (Objective::Predict, Objective::Classify(_)) => {
+        (Objective::Predict, Objective::Classify(_) | Objective::ClassifyPairs(_)) => {
             Some(format!("the model is a language model, and `{name}` has labels for a classifier"))
         }
-        (Objective::Classify(_), Objective::Predict) => {
+        (Objective::Classify(_) | Objective::ClassifyPairs(_), Objective::Predict) => {
             Some(format!("the model is a classifier, and `{name}` is for a language model"))
         }
-        (Objective::Classify(has), Objective::Classify(wants)) if has < wants => {
-            Some(format!("the model knows {has} classes, and `{name}` has {wants}"))
+        (Objective::ClassifyPairs(_), Objective::Classify(_)) => {
+            Some(format!("the model classifies pairs, and a sample of `{name}` is one sequence"))
+        }
+        (Objective::Classify(_), Objective::ClassifyPairs(_)) => {
+            Some(format!("the model reads one sequence, and a sample of `{name}` is a pair"))
+        }
+        (Objective::Classify(has), Objective::Classify(wants))
+        | (Objective::ClassifyPairs(has), Objective::ClassifyPairs(wants))
+            if has < wants =>
+        {
+            Some(format!("the model has {has} classes, and `{name}` has {wants}"))
         }
         _ if task.vocabulary < data.vocabulary => {
-            Some(format!("the model knows {} tokens, and `{name}` has {}", task.vocabulary, data.vocabulary))
+            Some(format!("the model has {} tokens, and `{name}` has {}", task.vocabulary, data.vocabulary))
         }
         _ => None,
     };

@@ -2,6 +2,8 @@
 //! process, which the executor starts in [`Context::start_plugin`].
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use assay_spec::{ArtifactRef, OutputKind, PLUGIN_INTERFACE, PLUGIN_NAME, PLUGIN_SEMANTICS};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -57,6 +59,12 @@ pub struct PluginLimitChoices {
     /// The time limit of a call, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub call_seconds: Option<u64>,
+    /// Units of fuel of a whole step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fuel_per_step: Option<u64>,
+    /// The time limit of a whole step, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_seconds: Option<u64>,
 }
 
 impl<'de> Deserialize<'de> for PluginRef {
@@ -99,7 +107,7 @@ impl PluginRef {
 pub struct ConfiguredPlugin {
     /// A name under `plugins:` of the workflow file.
     pub plugin: PluginRef,
-    /// What the plugin is opened with; `assay plugin run` shows what it accepts.
+    /// The plugin's config; `assay plugin run` shows what it accepts.
     #[serde(default)]
     pub config: Map<String, Value>,
 }
@@ -181,6 +189,39 @@ pub struct PluginStage {
     pub note: String,
 }
 
+/// What a step plugin is run with.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PluginStep {
+    /// The config.
+    pub config: Value,
+    /// The number of the replicate, from 1.
+    pub replicate: u32,
+    /// The files that the plugin may read, by name.
+    pub inputs: BTreeMap<String, PathBuf>,
+    /// The files that the plugin may create, by name.
+    pub outputs: BTreeMap<String, PathBuf>,
+}
+
+/// What a step plugin has made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PluginResult {
+    /// Its result.
+    pub result: Value,
+    /// The outputs that it wrote.
+    pub written: BTreeSet<String>,
+}
+
+/// The trials that a searcher proposes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PluginProposal {
+    /// The parameters of each trial.
+    pub trials: Vec<Map<String, Value>>,
+    /// Whether the search has ended after these trials.
+    pub finished: bool,
+    /// The next state.
+    pub state: Vec<u8>,
+}
+
 /// A running plugin. A failure names the plugin, the function and, if one was reached, the limit.
 pub trait Plugin {
     /// Its description of itself.
@@ -233,6 +274,27 @@ pub trait Plugin {
         step: u64,
         seen: &[PluginObservation],
     ) -> Result<(PluginStage, Vec<u8>), StepError>;
+    /// Runs a whole step. `name` is that of the plugin in messages. Metrics, progress and log are reported to the context.
+    ///
+    /// # Errors
+    /// If the plugin fails, or [`StepError::Cancelled`] when the context is cancelled.
+    fn run_step(&mut self, name: &str, step: &PluginStep, context: &mut dyn Context)
+    -> Result<PluginResult, StepError>;
+    /// Opens a searcher over a space of parameters. Returns the first state.
+    ///
+    /// # Errors
+    /// If the plugin refuses the config or the space, or fails.
+    fn open_searcher(&mut self, config: &Value, space: &Value, seed: u64) -> Result<Vec<u8>, StepError>;
+    /// At most `count` trials, after the results of the last ones: parameters and objective, `None` for a trial that failed.
+    ///
+    /// # Errors
+    /// If the plugin fails.
+    fn propose_trials(
+        &mut self,
+        state: Vec<u8>,
+        results: &[(Value, Option<f64>)],
+        count: u32,
+    ) -> Result<PluginProposal, StepError>;
 }
 
 /// Starts the plugin in a config.
@@ -274,7 +336,12 @@ pub const PLUGINS_OUTPUT: OutputKind = OutputKind {
 
 /// Writes the log lines of a plugin to the log of the step.
 pub fn forward_log(name: &str, plugin: &mut dyn Plugin, context: &mut dyn Context) {
-    for (level, text) in plugin.drain_log() {
+    forward_lines(name, plugin.drain_log(), context);
+}
+
+/// Writes lines with levels that a plugin logged to the log of the step.
+pub fn forward_lines(name: &str, lines: Vec<(String, String)>, context: &mut dyn Context) {
+    for (level, text) in lines {
         let line = format!("plugin `{name}`: {text}");
         if matches!(level.as_str(), "warn" | "error") { context.warn(&line) } else { context.log(&line) }
     }

@@ -59,7 +59,7 @@ impl PluginMetric {
     /// # Errors
     /// If the plugin fails.
     pub fn add(&mut self, split: &Split, indices: &[usize], predictions: &Predictions) -> Result<(), StepError> {
-        cut_predictions(split, indices, predictions, MOST_SCORES)
+        cut_predictions(split, indices, predictions, MOST_SCORES)?
             .iter()
             .try_for_each(|part| self.plugin.add_predictions(part))
     }
@@ -90,18 +90,20 @@ fn cut_predictions(
     indices: &[usize],
     predictions: &Predictions,
     most_bytes: usize,
-) -> Vec<PluginPredictions> {
+) -> Result<Vec<PluginPredictions>, StepError> {
     let empty = || PluginPredictions { offsets: vec![0], classes: predictions.classes as u32, ..Default::default() };
     let (mut parts, mut part, mut next) = (Vec::new(), empty(), 0);
     for index in indices {
-        let sequence = split.sequence(*index);
+        let sequence = split.read(*index)?;
         // A classifier predicts once per sequence, a language model each token except the first.
         let count = if split.labels().is_empty() { sequence.len().saturating_sub(1) } else { 1 };
         let scores = &predictions.logits[next * predictions.classes..(next + count) * predictions.classes];
         if !part.targets.is_empty() && 4 * (part.scores.len() + scores.len()) > most_bytes {
             parts.push(std::mem::replace(&mut part, empty()));
         }
-        part.inputs.extend(sequence);
+        part.inputs.extend(sequence.iter());
+        // The two sequences of a pair form one input.
+        part.inputs.extend(split.read_second(*index)?.iter().flat_map(|second| second.iter()));
         part.offsets.push(part.inputs.len() as u32);
         part.targets.extend(&predictions.targets[next..next + count]);
         part.scores.extend(scores);
@@ -110,7 +112,7 @@ fn cut_predictions(
     if !part.targets.is_empty() {
         parts.push(part);
     }
-    parts
+    Ok(parts)
 }
 
 #[cfg(test)]
@@ -130,10 +132,10 @@ mod tests {
                 logits: (0..made * classes).map(|at| at as f32).collect(),
                 classes,
             };
-            let whole = cut_predictions(&split, &indices, &predictions, 1 << 20);
+            let whole = cut_predictions(&split, &indices, &predictions, 1 << 20).unwrap();
             assert_eq!(whole.len(), 1);
             assert_eq!((&whole[0].targets, &whole[0].scores), (&predictions.targets, &predictions.logits));
-            let parts = cut_predictions(&split, &indices, &predictions, 4 * classes);
+            let parts = cut_predictions(&split, &indices, &predictions, 4 * classes).unwrap();
             assert_eq!(parts.len(), indices.len());
             let joined: Vec<u32> = parts.iter().flat_map(|part| part.inputs.clone()).collect();
             assert_eq!(joined, whole[0].inputs);

@@ -34,7 +34,8 @@ struct Config {
     /// How numbers are stored.
     #[serde(default)]
     scheme: Scheme,
-    /// Sequences side by side when the models are compared. It changes the memory needed, and results by rounding alone.
+    /// Sequences per forward pass when the models are compared. It changes the memory needed, and results only by
+    /// rounding.
     #[serde(default = "default_batch")]
     #[schemars(range(min = 1, max = 65536))]
     batch_size: usize,
@@ -44,8 +45,8 @@ struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Scheme {
-    /// Weights symmetric int8 with a scale for each output channel; activations int8 with a scale for each row, found
-    /// as they come.
+    /// Weights symmetric int8 with a scale for each output channel; activations int8 with a scale for each row,
+    /// computed at run time.
     #[default]
     Int8,
 }
@@ -80,7 +81,7 @@ impl Step for Quantize {
             name: "quantize",
             version: 1,
             measures: false,
-            about: "Stores the matrices of a model in int8, and says what that costs in accuracy.",
+            about: "Stores the matrices of a model in int8, and reports the change in accuracy.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,
             metrics: METRICS,
@@ -156,11 +157,11 @@ pub(crate) fn quantize(parameters: &Parameters) -> Result<(Parameters, WeightErr
 fn int8(name: &str, tensor: &Tensor, error: &mut WeightError) -> Result<Weight, StepError> {
     let values = tensor.to_f32_vec().map_err(ModelError::from)?;
     let &[rows, columns] = tensor.dims() else {
-        return Err(StepError::failed(format!("`{name}` has shape {:?}, and is no matrix", tensor.dims())));
+        return Err(StepError::failed(format!("`{name}` has shape {:?}, and is not a matrix", tensor.dims())));
     };
     if let Some(value) = values.iter().find(|value| !value.is_finite()) {
         return Err(StepError::Failed {
-            message: format!("`{name}` holds {value}, which int8 cannot express"),
+            message: format!("`{name}` contains {value}, which int8 cannot represent"),
             hint: Some("the training diverged: look at its loss".into()),
         });
     }
@@ -303,7 +304,7 @@ mod tests {
         assert!(error.to_string().contains("int8 already"), "{error}");
         let tensor = Tensor::from_f32(&assay_cpu::device(1).unwrap(), vec![1.0, f32::NAN], [1, 2]).unwrap();
         let error = int8("w", &tensor, &mut WeightError::default()).err().unwrap();
-        assert!(error.to_string().contains("holds NaN"), "{error}");
+        assert!(error.to_string().contains("contains NaN"), "{error}");
     }
 
     #[test]

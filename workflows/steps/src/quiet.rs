@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::{Context, StepError};
 
-/// What becomes of a measurement during which other programs used the machine.
+/// What happens to a measurement during which other programs used the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Quiet {
@@ -75,7 +75,7 @@ impl Watch {
         let begun = look();
         match (&begun, quiet) {
             (None, Quiet::Required) => Err(StepError::Failed {
-                message: "`quiet: required` asks for the load of the machine, which this system does not tell".into(),
+                message: "`quiet: required` needs the load of the machine, which this system does not report".into(),
                 hint: Some("leave `quiet` out".into()),
             }),
             (Some((before, _)), Quiet::Required) if *before > 0.0 => Err(disturbed(*before, "before")),

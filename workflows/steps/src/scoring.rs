@@ -6,7 +6,7 @@ use assay_statistics::{Estimate, wilson};
 
 use crate::batching::Batching;
 use crate::context::StepError;
-use crate::dataset::Split;
+use crate::dataset::{Split, Units};
 use crate::plugin_metric::PluginMetric;
 
 /// The statement about a score's interval over replicates.
@@ -38,11 +38,32 @@ impl SplitScore {
     pub fn estimate(&self, objective: Objective) -> Result<Estimate, StepError> {
         let hits = (self.accuracy * self.count as f64).round() as usize;
         match objective {
-            Objective::Classify(_) => {
+            Objective::Classify(_) | Objective::ClassifyPairs(_) => {
                 wilson(hits, self.count, 0.95).map_err(|error| StepError::failed(error.to_string()))
             }
             Objective::Predict => Ok(Estimate::bare(self.accuracy, self.count)),
         }
+    }
+
+    /// The perplexities of a language model on a split with this text, by name; empty for a classifier. Those per byte, in bits per byte
+    /// and per word divide the loss of all predicted tokens by the amount of their text, so that they can be compared between
+    /// tokenizers.
+    #[must_use]
+    pub fn perplexities(&self, objective: Objective, text: Option<Units>) -> Vec<(&'static str, f64)> {
+        let Some(per_token) = self.perplexity(objective) else { return Vec::new() };
+        let mut found = vec![("perplexity", per_token)];
+        let nats = self.loss * self.count as f64;
+        if let Some(text) = text.filter(|text| text.bytes > 0) {
+            let per_byte = nats / text.bytes as f64;
+            found.extend([
+                ("perplexity_per_byte", per_byte.exp()),
+                ("bits_per_byte", per_byte / std::f64::consts::LN_2),
+            ]);
+        }
+        if let Some(text) = text.filter(|text| text.words > 0) {
+            found.push(("perplexity_per_word", (nats / text.words as f64).exp()));
+        }
+        found
     }
 
     /// `exp(loss)`, for language models: the number of equally likely next tokens with the same loss.
@@ -135,11 +156,8 @@ fn score_observed(
     with_predictions: bool,
     observe: &mut Observe<'_>,
 ) -> Result<SplitScore, StepError> {
-    let lengths: Vec<_> = split.lengths().collect();
-    let mut order: Vec<_> = (0..split.len()).collect();
-    order.sort_by_key(|index| lengths[*index]);
     let (mut loss, mut correct, mut count) = (0.0, 0, 0);
-    for indices in batching.cut(&order, &lengths) {
+    for indices in batching.sorted(split) {
         if cancelled() {
             return Err(StepError::Cancelled);
         }
@@ -156,12 +174,12 @@ fn score_observed(
     Ok(SplitScore { loss: loss / count as f64, accuracy: correct as f64 / count as f64, count })
 }
 
-/// The sequences `indices` of a split as a batch on the model's device, with their labels, if they have any.
+/// The samples `indices` of a split as a batch on the model's device, with their labels, if they have any.
 ///
 /// # Errors
-/// If `indices` is empty, or the device is out of memory.
+/// If `indices` is empty, the device is out of memory, or the file of the dataset cannot be read.
 pub fn gather(model: &Model, split: &Split, indices: &[usize]) -> Result<(Batch, Vec<u32>), StepError> {
-    let sequences: Vec<_> = indices.iter().map(|index| split.sequence(*index)).collect();
-    let labels = indices.iter().filter_map(|index| split.labels().get(*index).copied()).collect();
-    Ok((Batch::new(model.device(), &sequences)?, labels))
+    let sequences = split.read_batch(indices)?;
+    let sequences: Vec<&[u32]> = sequences.iter().map(AsRef::as_ref).collect();
+    Ok((Batch::new(model.device(), &sequences)?, split.labels_of(indices)))
 }

@@ -32,7 +32,7 @@ pub trait Step: Send + Sync {
 pub fn parse<T: DeserializeOwned>(config: Value) -> Result<T, StepError> {
     serde_json::from_value(config).map_err(|error| StepError::Failed {
         message: format!("the config cannot be read: {error}"),
-        hint: Some("`assay schema` prints what a `with:` block may hold".into()),
+        hint: Some("`assay schema` prints what a `with:` block may contain".into()),
     })
 }
 

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use crate::context::{Context, StepError, Values};
 use crate::dataset::{About, Dataset, Goal, Split};
 use crate::plugin::{
-    Plugin, PluginAbout, PluginContent, PluginDataset, PluginObservation, PluginPredictions, PluginSequences,
-    PluginSplit, PluginStage,
+    Plugin, PluginAbout, PluginContent, PluginDataset, PluginObservation, PluginPredictions, PluginProposal,
+    PluginResult, PluginSequences, PluginSplit, PluginStage, PluginStep,
 };
 use crate::step::Step;
 
@@ -154,6 +154,9 @@ pub(crate) fn toy_dataset() -> Dataset {
         config: Value::Null,
         labels: Vec::new(),
         groups: Vec::new(),
+        pairs: false,
+        tokenizer: None,
+        text: None,
         sources: Default::default(),
     };
     Dataset { about, train: split(0, 30), valid: split(30, 20), test: split(50, 40) }
@@ -237,6 +240,34 @@ impl Plugin for NativePlugin {
         let stage = PluginStage { until_step: step + 3, max_length: u32::from(length), note: String::new() };
         Ok((stage, vec![length, state[1] + 1]))
     }
+    /// Copies each input to the output of the same name, `times` times, and reports its size.
+    fn run_step(&mut self, _: &str, step: &PluginStep, context: &mut dyn Context) -> Result<PluginResult, StepError> {
+        let times = step.config.get("times").and_then(Value::as_u64).unwrap_or(1);
+        let mut written = std::collections::BTreeSet::new();
+        for (name, path) in step.inputs.iter().filter(|(name, _)| step.outputs.contains_key(*name)) {
+            let text = std::fs::read_to_string(path).unwrap().repeat(times as usize);
+            std::fs::write(&step.outputs[name], &text).unwrap();
+            context.metric("bytes", 0, text.len() as f64);
+            written.insert(name.clone());
+        }
+        Ok(PluginResult { result: json!({"replicate": step.replicate}), written })
+    }
+    fn open_searcher(&mut self, _: &Value, _: &Value, seed: u64) -> Result<Vec<u8>, StepError> {
+        Ok(vec![seed as u8])
+    }
+    /// Numbers the trials, and ends in the second round.
+    fn propose_trials(
+        &mut self,
+        state: Vec<u8>,
+        results: &[(Value, Option<f64>)],
+        count: u32,
+    ) -> Result<PluginProposal, StepError> {
+        let first = state[0];
+        let trial =
+            |index: u32| json!({"trial": u32::from(first) + index, "seen": results}).as_object().cloned().unwrap();
+        let trials = (0..count).map(trial).collect();
+        Ok(PluginProposal { trials, finished: first > 0, state: vec![first + count as u8] })
+    }
 }
 
 fn toy_task() -> Task {
@@ -264,7 +295,7 @@ impl Context for TestContext {
         self.resume.clone()
     }
     fn artifact(&mut self, name: &str, file: &Path) -> Result<(), StepError> {
-        assert!(file.starts_with(self.folder.path()) && file.is_file(), "{} is no file of this step", file.display());
+        assert!(file.starts_with(self.folder.path()) && file.is_file(), "{} is not a file here", file.display());
         self.artifacts.insert(name.into(), file.to_owned());
         Ok(())
     }

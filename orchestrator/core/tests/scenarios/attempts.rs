@@ -1,5 +1,6 @@
 //! Failures, retries, lost workers, timeouts, and the fence.
 
+use assay_core::{Event, WorkerId};
 use assay_protocol::FailureClass::*;
 
 use crate::build::*;
@@ -19,6 +20,57 @@ fn retries_wait_longer_each_time_until_there_are_no_more() {
         (330, failed(0, 3, Oom)),
     ];
     check("retry", history);
+}
+
+#[test]
+fn a_retry_is_given_more_of_what_was_lacking() {
+    let plan = [
+        task("hungry").on(&[memory(100)]).retry(3, &[Oom, Timeout], 0).escalated(1.5, 2.0).timeout(50),
+        task("alike").on(&[memory(150)]).retry(1, &[Oom], 0),
+    ];
+    let history = vec![
+        (0, joined(0, 2)),
+        (0, run(&plan)),
+        (1, runnable(0)),
+        (1, runnable(1)),
+        (2, failed(0, 1, Oom)),
+        (3, failed(0, 2, Timeout)),
+        // Neither is changed by a failure of another class.
+        (4, failed(0, 3, Crashed)),
+        (5, failed(1, 1, Oom)),
+    ];
+    check("escalated", history);
+}
+
+#[test]
+fn an_escalation_beyond_all_workers_is_unavailable() {
+    let history = vec![
+        (0, joined(0, 1)),
+        (0, run(&[task("train").on(&[memory(600)]).retry(2, &[Oom], 0).escalated(2.0, 2.0)])),
+        (1, runnable(0)),
+        (2, failed(0, 1, Oom)),
+    ];
+    check("escalated-too-far", history);
+}
+
+#[test]
+fn a_retry_avoids_the_worker_that_failed_it_while_there_is_another() {
+    let history = vec![
+        (0, joined(0, 2)),
+        (0, joined(1, 1)),
+        (0, run(&[task("train").retry(4, &[], 0).elsewhere(), task("other")])),
+        (1, runnable(0)),
+        (2, failed(0, 1, Crashed)),
+        // What stands later in the order still uses the worker.
+        (3, runnable(1)),
+        (4, failed(0, 2, Crashed)),
+        // Both workers failed it: it runs anywhere.
+        (5, joined(2, 1)),
+        (6, failed(0, 3, Preempted)),
+        (7, Event::WorkerClosed { worker: WorkerId(2), closed: true }),
+        (8, failed(0, 4, Crashed)),
+    ];
+    check("elsewhere", history);
 }
 
 #[test]

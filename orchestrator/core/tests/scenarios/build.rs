@@ -27,6 +27,10 @@ pub trait But: Sized {
     fn needs(self, needs: &[u32]) -> Self;
     fn on(self, variants: &[Resource]) -> Self;
     fn retry(self, max: u32, when: &[FailureClass], backoff_ms: u64) -> Self;
+    /// Its next attempt has more memory after `oom`, and more time after `timeout`.
+    fn escalated(self, memory: f64, timeout: f64) -> Self;
+    /// Its next attempt avoids the workers that failed it.
+    fn elsewhere(self) -> Self;
     fn timeout(self, ms: u64) -> Self;
     fn of(self, job: u32) -> Self;
     /// It is resolved once its needs have ended, in any state.
@@ -46,7 +50,16 @@ impl But for TaskPlan {
     }
 
     fn retry(self, max: u32, when: &[FailureClass], backoff_ms: u64) -> Self {
-        TaskPlan { retry: Retry { max, when: when.to_vec(), backoff_ms, factor: 2.0 }, ..self }
+        TaskPlan { retry: Retry { max, when: when.to_vec(), backoff_ms, factor: 2.0, ..Retry::never() }, ..self }
+    }
+
+    fn escalated(self, memory: f64, timeout: f64) -> Self {
+        let factors = (Some(memory), Some(timeout));
+        TaskPlan { retry: Retry { memory_factor: factors.0, timeout_factor: factors.1, ..self.retry }, ..self }
+    }
+
+    fn elsewhere(self) -> Self {
+        TaskPlan { retry: Retry { exclude_worker: true, ..self.retry }, ..self }
     }
 
     fn timeout(self, ms: u64) -> Self {
@@ -72,6 +85,10 @@ impl But for TaskPlan {
 
 pub fn cpus(cpus: u32) -> Resource {
     Resource { backend: "cpu".into(), cpus, memory: None, exclusive: false, label: None }
+}
+
+pub fn memory(bytes: u64) -> Resource {
+    Resource { memory: Some(bytes), ..cpus(1) }
 }
 
 pub fn gpu() -> Resource {

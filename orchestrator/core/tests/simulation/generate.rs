@@ -202,5 +202,13 @@ fn resource(rng: &mut Rng) -> Resource {
 fn retry(rng: &mut Rng) -> Retry {
     let when =
         if rng.chance(50) { Vec::new() } else { FailureClass::ALL.into_iter().filter(|_| rng.chance(40)).collect() };
-    Retry { max: rng.below(5) as u32, when, backoff_ms: *rng.pick(&[0, 1, 15]), factor: *rng.pick(&[1.0, 1.5, 3.0]) }
+    Retry {
+        max: rng.below(5) as u32,
+        when,
+        backoff_ms: *rng.pick(&[0, 1, 15]),
+        factor: *rng.pick(&[1.0, 1.5, 3.0]),
+        memory_factor: rng.chance(30).then(|| *rng.pick(&[1.0, 1.5, 4.0])),
+        timeout_factor: rng.chance(30).then(|| *rng.pick(&[1.0, 1.25, 3.0])),
+        exclude_worker: rng.chance(30),
+    }
 }

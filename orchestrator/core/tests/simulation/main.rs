@@ -1,13 +1,16 @@
-//! Thousands of random histories. A failure prints its seed; `ASSAY_SIM_SEED` and `ASSAY_SIM_HISTORIES` choose others.
+//! Thousands of random histories. A failure prints its seed; `ASSAY_SIM_SEED` and `ASSAY_SIM_HISTORIES` choose others, and
+//! `tests/run` simulates 100,002.
 //!
 //! Each flavour plays [`HISTORIES`] of them, and the core is checked after every event: by `sanity_check` from inside, and
 //! by the `oracle` from its events and effects. Each flavour also lists what must occur at least once, so that a
-//! simulation in which nothing happens fails.
+//! simulation in which nothing happens fails. `tampering` checks the oracle itself.
 
 mod generate;
+mod known;
 mod node;
 mod oracle;
 mod rng;
+mod tampering;
 mod world;
 
 use generate::Flavour;
@@ -115,6 +118,17 @@ fn everything_at_once() {
         cancels: true,
         operators: true,
     };
-    let must_see = ["retry", "skip", "fenced metric", "driver restart", "failed unstarted", "stop, timed out", "death"];
+    let must_see = [
+        "retry",
+        "skip",
+        "fenced metric",
+        "driver restart",
+        "failed unstarted",
+        "stop, timed out",
+        "death",
+        "more memory",
+        "more time",
+        "worker avoided",
+    ];
     simulate(&flavour, &must_see);
 }

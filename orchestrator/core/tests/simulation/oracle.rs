@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use assay_core::{
     AttemptId, AttemptStatus, Capacity, Effect, Elsewhere, Epoch, Event, JobIx, Resolution, Resource, RunId,
-    RunOutcome, RunPlan, Settings, SkipReason, StopReason, TaskId, TaskIx, TaskPlan, TaskState, TriggerRule, WorkerId,
+    RunOutcome, Settings, SkipReason, StopReason, TaskId, TaskIx, TaskPlan, TaskState, TriggerRule, WorkerId,
 };
 use assay_protocol::FailureClass;
+
+use super::known::{KnownRun, KnownTask, Verdict, must};
 
 /// What occurred, to detect a simulation that tests nothing.
 #[derive(Debug, Default, Clone)]
@@ -15,41 +17,6 @@ pub struct Seen(pub BTreeMap<&'static str, u64>);
 impl Seen {
     pub fn one(&mut self, what: &'static str) {
         *self.0.entry(what).or_default() += 1;
-    }
-}
-
-struct KnownRun {
-    plan: RunPlan,
-    submitted: u64,
-    cancelled: bool,
-    paused: bool,
-    ended: Option<RunOutcome>,
-    tasks: Vec<KnownTask>,
-    /// The jobs whose tasks are not known yet.
-    awaited: BTreeSet<JobIx>,
-}
-
-#[derive(Clone)]
-struct KnownTask {
-    state: TaskState,
-    epoch: u32,
-    /// The live attempt.
-    live: Option<(Epoch, WorkerId)>,
-    /// When the live attempt was sent; then, when it first reported its start.
-    begun: (u64, bool),
-    failures: u32,
-    preemptions: u32,
-    /// Preemptions after a checkpoint, which are not among the others; and the last attempt that saved one.
-    resumable: u32,
-    saved: u32,
-    last: Option<AttemptStatus>,
-}
-
-impl KnownTask {
-    fn new(plan: &TaskPlan) -> KnownTask {
-        let state = TaskState::Waiting { unfinished: plan.needs.len() as u32 };
-        let (live, begun, last) = (None, (0, false), None);
-        KnownTask { state, epoch: 0, live, begun, failures: 0, preemptions: 0, resumable: 0, saved: 0, last }
     }
 }
 
@@ -67,17 +34,6 @@ pub struct Oracle {
     settings: Settings,
     now: u64,
     pub seen: Seen,
-}
-
-type Verdict = Result<(), String>;
-
-/// Returns the message from the function unless the condition is true.
-macro_rules! must {
-    ($condition:expr, $($message:tt)+) => {
-        if !$condition {
-            return Err(format!($($message)+));
-        }
-    };
 }
 
 impl Oracle {
@@ -251,6 +207,7 @@ impl Oracle {
         self.needs_done(id)?;
         must!(self.live(id).is_none(), "its task has a live attempt");
         self.fair(id, worker)?;
+        must!(!self.avoids(id, resource, worker), "another worker could run it that has not failed it");
         must!(!self.closed.contains(&worker), "its worker is closed");
         let elsewhere = self.shared.get(&worker).cloned().unwrap_or_default();
         let run = self.runs.get_mut(&id.run).ok_or("no such run")?;
@@ -333,7 +290,8 @@ impl Oracle {
         let task = self.task_mut(attempt.task).ok_or("no such task")?;
         let in_time = allowed.is_none_or(|allowed| now < task.begun.0 + allowed);
         must!(!timed_out || said || !in_time, "it had time left: it began at {}, and has {allowed:?}", task.begun.0);
-        task.live = None;
+        let worker = task.live.take().map(|(_, worker)| worker);
+        task.failed = outcome.failure().map(|failure| failure.class).zip(worker);
         task.last = Some(outcome.clone());
         match outcome.failure().map(|failure| failure.class) {
             None => self.seen.one("success"),
@@ -397,6 +355,9 @@ impl Oracle {
         }
         if let Some(run) = self.runs.get_mut(&id.run) {
             run.tasks[id.task.0 as usize].state = state.clone();
+            if matches!(state, TaskState::Ready { .. } | TaskState::BackingOff { .. }) {
+                run.prepare_retry(id.task, &mut self.seen);
+            }
         }
         Ok(())
     }
@@ -409,6 +370,15 @@ impl Oracle {
         let since = last.unwrap_or(0).max(run.submitted);
         let present = self.workers.values().any(|(capacity, _)| could(capacity));
         !present && self.now - since >= self.settings.patience_ms
+    }
+
+    /// Whether an attempt must not run on a worker: its task failed there, and another open worker could run it.
+    fn avoids(&self, id: TaskId, resource: &Resource, worker: WorkerId) -> bool {
+        let Some(task) = self.runs.get(&id.run).and_then(|run| run.tasks.get(id.task.0 as usize)) else { return false };
+        let could = |(other, (capacity, _)): (&WorkerId, &(Capacity, _))| {
+            !task.avoided.contains(other) && !self.closed.contains(other) && capacity.could_ever_run(resource)
+        };
+        task.avoided.contains(&worker) && self.workers.iter().any(could)
     }
 
     /// The first ready task that only lacks free resources has reserved the first worker that could run it: no later
@@ -433,7 +403,9 @@ impl Oracle {
                 |resource: &&Resource| self.workers.values().any(|(capacity, _)| capacity.could_ever_run(resource));
             let resource = plan.variants.iter().find(could);
             let open = |resource: &Resource| {
-                let mut workers = self.workers.iter().filter(|(id, _)| !self.closed.contains(id));
+                let avoided = |worker: WorkerId| self.avoids(first, resource, worker);
+                let open = |worker: WorkerId| !self.closed.contains(&worker) && !avoided(worker);
+                let mut workers = self.workers.iter().filter(|(id, _)| open(**id));
                 workers.find(|(_, (capacity, _))| capacity.could_ever_run(resource)).map(|(&id, _)| id)
             };
             if let Some((held, resource)) = resource.and_then(|resource| Some((open(resource)?, resource))) {
@@ -491,103 +463,4 @@ impl Oracle {
         }
         Ok(())
     }
-}
-
-impl KnownRun {
-    fn live_in(&self, job: JobIx) -> usize {
-        let tasks = self.plan.tasks.iter().zip(&self.tasks);
-        tasks.filter(|(plan, task)| plan.job == job && task.live.is_some()).count()
-    }
-
-    /// In a cancelled run, only attempts that are being stopped continue; likewise in a `fail_fast` job after a failure.
-    fn is_called_off(&self) -> Verdict {
-        let failed = |plan: &TaskPlan, task: &KnownTask| {
-            matches!(task.state, TaskState::Failed { .. }) && !plan.continue_on_error
-        };
-        for (job, plan) in (0..).map(JobIx).zip(&self.plan.jobs) {
-            let tasks = || self.plan.tasks.iter().zip(&self.tasks).filter(move |(plan, _)| plan.job == job);
-            if self.cancelled || plan.fail_fast && tasks().any(|(plan, task)| failed(plan, task)) {
-                let over = |state: &TaskState| state.is_final() || matches!(state, TaskState::Stopping { .. });
-                let goes_on = tasks().find(|(_, task)| !over(&task.state)).map(|(plan, _)| &plan.address);
-                must!(goes_on.is_none(), "{goes_on:?} goes on in a job that was called off");
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a task meets a need for success.
-    fn passes(&self, task: TaskIx) -> bool {
-        let (plan, known) = (&self.plan.tasks[task.0 as usize], &self.tasks[task.0 as usize]);
-        known.state.is_success() || plan.continue_on_error && matches!(known.state, TaskState::Failed { .. })
-    }
-
-    fn needs_met(&self, task: TaskIx) -> Verdict {
-        let plan = &self.plan.tasks[task.0 as usize];
-        for need in &plan.needs {
-            let met = match plan.trigger {
-                TriggerRule::AllSuccess => self.passes(*need),
-                TriggerRule::AllDone => self.tasks[need.0 as usize].state.is_final(),
-                TriggerRule::AncestorsDone => self.is_over(*need),
-            };
-            must!(met, "its need {need} is not there");
-        }
-        Ok(())
-    }
-
-    /// Whether a task and all its ancestors are in a final state.
-    fn is_over(&self, task: TaskIx) -> bool {
-        let needs = &self.plan.tasks[task.0 as usize].needs;
-        self.tasks[task.0 as usize].state.is_final() && needs.iter().all(|need| self.is_over(*need))
-    }
-
-    /// A task becomes ready because it was resolved, or after a retried failure within its limits.
-    fn may_run_again(&self, event: &Event, task: TaskIx) -> Verdict {
-        let (last, retry) = (&self.tasks[task.0 as usize], &self.plan.tasks[task.0 as usize].retry);
-        let Some(failure) = last.last.as_ref().and_then(AttemptStatus::failure) else {
-            let runnable = matches!(event, Event::TaskResolved { resolution: Resolution::Runnable, .. });
-            must!(runnable && last.state == TaskState::Resolving, "from {:?}", last.state);
-            return Ok(());
-        };
-        let preempted = failure.class == FailureClass::Preempted;
-        let count = if preempted { last.preemptions } else { last.failures };
-        let most = if preempted { retry.max.max(3) } else { retry.max };
-        must!(count <= most, "retried for the {count}. time, and {most} are allowed");
-        must!(retry.covers(failure.class), "{} is not retried", failure.class);
-        Ok(())
-    }
-
-    fn may_skip(&self, event: &Event, task: TaskIx, because: &SkipReason) -> Verdict {
-        let root = match because {
-            SkipReason::Need(root) => *root,
-            SkipReason::Condition(_) => {
-                let told = |event: &Event| matches!(event, Event::TaskResolved { task: t, resolution: Resolution::Skipped { .. } } if t.task == task);
-                must!(told(event), "nobody said so");
-                return self.needs_met(task);
-            }
-        };
-        let state = &self.tasks[root.0 as usize].state;
-        let by_itself = matches!(
-            state,
-            TaskState::Failed { .. } | TaskState::Cancelled | TaskState::Skipped { because: SkipReason::Condition(_) }
-        );
-        must!(by_itself && !self.passes(root), "task {root} is {state:?}");
-        must!(reaches(&self.plan, task, root), "it does not need task {root}");
-        must!(self.plan.tasks[task.0 as usize].trigger == TriggerRule::AllSuccess, "it runs whatever happened before");
-        Ok(())
-    }
-
-    fn may_cancel(&self, task: TaskIx) -> Verdict {
-        let job = self.plan.tasks[task.0 as usize].job;
-        let mut mates = self.plan.tasks.iter().zip(&self.tasks).filter(|(plan, _)| plan.job == job);
-        let failed =
-            mates.any(|(plan, mate)| matches!(mate.state, TaskState::Failed { .. }) && !plan.continue_on_error);
-        let called_off = self.plan.jobs[job.0 as usize].fail_fast && failed;
-        must!(self.cancelled || called_off, "nobody cancelled it");
-        Ok(())
-    }
-}
-
-/// Whether `from` needs `to`, directly or not.
-fn reaches(plan: &RunPlan, from: TaskIx, to: TaskIx) -> bool {
-    plan.tasks[from.0 as usize].needs.iter().any(|&need| need == to || reaches(plan, need, to))
 }

@@ -55,28 +55,27 @@ pub struct World {
     fates: BTreeMap<AttemptId, Fate>,
     /// The most recent occurrences, for the report of a failure.
     trace: Vec<String>,
+    /// Changes the effects before the oracle sees them, and its verdict.
+    tamper: Option<Tamper>,
+    verdict: Option<Verdict>,
 }
 
-type Verdict = Result<(), String>;
+/// Changes the effects of an event; returns whether it did.
+pub type Tamper = fn(&Event, &mut Vec<Effect>) -> bool;
+
+pub type Verdict = Result<(), String>;
+
+/// Plays one history until the effects were tampered with, and returns the oracle's verdict; `None` if they never were.
+pub fn judge_tampered(seed: u64, flavour: &Flavour, tamper: Tamper) -> Option<Verdict> {
+    let mut world = World { tamper: Some(tamper), ..World::new(seed, flavour) };
+    // The history ends with an error when its effects were changed.
+    let _ = world.run();
+    world.verdict
+}
 
 /// Plays one history to its end.
 pub fn play(seed: u64, flavour: &Flavour) -> Result<Seen, String> {
-    let mut rng = Rng::new(seed);
-    let scenario = Scenario::draw(&mut rng, flavour);
-    let mut world = World {
-        rng,
-        nodes: scenario.workers.iter().cloned().map(Node::new).collect(),
-        scenario,
-        now: 0,
-        agenda: BTreeMap::new(),
-        posted: 0,
-        core: Orchestrator::new(),
-        journal: Vec::new(),
-        oracle: Oracle::default(),
-        lives: 0,
-        fates: BTreeMap::new(),
-        trace: Vec::new(),
-    };
+    let mut world = World::new(seed, flavour);
     match world.run() {
         Ok(()) => Ok(world.oracle.seen),
         Err(problem) => {
@@ -89,6 +88,27 @@ pub fn play(seed: u64, flavour: &Flavour) -> Result<Seen, String> {
 }
 
 impl World {
+    fn new(seed: u64, flavour: &Flavour) -> World {
+        let mut rng = Rng::new(seed);
+        let scenario = Scenario::draw(&mut rng, flavour);
+        World {
+            rng,
+            nodes: scenario.workers.iter().cloned().map(Node::new).collect(),
+            scenario,
+            now: 0,
+            agenda: BTreeMap::new(),
+            posted: 0,
+            core: Orchestrator::new(),
+            journal: Vec::new(),
+            oracle: Oracle::default(),
+            lives: 0,
+            fates: BTreeMap::new(),
+            trace: Vec::new(),
+            tamper: None,
+            verdict: None,
+        }
+    }
+
     fn run(&mut self) -> Verdict {
         self.apply(Event::Configured { settings: self.scenario.settings })?;
         self.set_out();
@@ -213,6 +233,11 @@ impl World {
         self.journal.push(entry.clone());
         let effects = self.core.apply_entry(entry).map_err(|gap| gap.to_string())?;
         self.trace.extend(effects.iter().map(|effect| format!("          {effect:?}")));
+        let mut changed = effects.clone();
+        if self.tamper.is_some_and(|tamper| tamper(&event, &mut changed)) {
+            self.verdict = Some(self.oracle.judge(self.now, &event, &changed));
+            return Err("the effects were changed".into());
+        }
         self.oracle.judge(self.now, &event, &effects)?;
         self.core.sanity_check()?;
         if self.rng.chance(5) {

@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use assay_core::{AttemptId, Capacity, Effect, Event, Orchestrator, RunId, TaskId, TaskIx, TaskState, WorkerId};
+use assay_core::{
+    AttemptId, Capacity, Effect, Event, Orchestrator, ReadyGroup, RunId, TaskId, TaskIx, TaskState, WorkerId,
+};
 use assay_protocol::{AttemptEvent, AttemptOutcome};
 use assay_spec::LocalFile;
 use assay_wire as wire;
 use assay_worker::link::{FromWorker, ToWorker};
 use tokio::sync::{mpsc, oneshot};
 
-use super::share::{Board, Claim, held_by, told_to};
+use super::share::{Board, Claim, Wanted, held_by, told_to};
 use super::submission::path_under;
 use crate::driver::Driver;
 use crate::ports::Record;
@@ -186,7 +188,7 @@ impl Driver {
         let (held, told) = (held_by(&self.core), told_to(&self.core));
         let mut claim = Claim { held, ready: Vec::new(), began: self.lab.began, told };
         if !run.is_paused() {
-            for (variants, count, first) in run.ready_groups() {
+            for ReadyGroup { variants, avoided, count, first } in run.ready_groups() {
                 let task = self.core.task(TaskId { run: self.run, task: first });
                 let since = match task.map(|task| task.state()) {
                     Some(TaskState::Ready { since }) => since.0,
@@ -194,7 +196,11 @@ impl Driver {
                 };
                 let wanted =
                     self.core.first_possible(variants).map_or(variants.first(), |(_, resource)| Some(resource));
-                claim.ready.extend(wanted.map(|resource| (resource.clone(), count, since)));
+                claim.ready.extend(wanted.map(|resource| {
+                    let avoids = self.core.can_avoid(avoided, resource);
+                    let avoided = if avoids { avoided.clone() } else { BTreeSet::new() };
+                    Wanted { resource: resource.clone(), count, since, avoided }
+                }));
             }
         }
         board.replace_claim(self.run, Some(claim));

@@ -25,10 +25,13 @@ pub trait LabLedger: Ledger {
     /// The history of a run so far.
     async fn load_history(&self, run: RunId) -> Result<History, LedgerError>;
 
+    /// Records an action of the server itself in the audit log.
+    async fn record_action(&self, action: String) -> Result<(), LedgerError>;
+
     /// Stores a worker node under its number.
     async fn save_node(&self, worker: WorkerId, content: String) -> Result<(), LedgerError>;
 
-    /// A worker node left or was given up.
+    /// A worker node left or was declared lost.
     async fn retire_node(&self, worker: WorkerId) -> Result<(), LedgerError>;
 
     /// All worker nodes that ever registered: number, content, and whether they are gone.

@@ -1,4 +1,4 @@
-//! The workers of a hub: they register, report, drain, leave, or are given up.
+//! The workers of a hub: they register, report, drain, leave, or are declared lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -298,6 +298,12 @@ impl Hub {
         if let Err(error) = self.ledger.save_node(worker, stored).await {
             (self.settings.notify)(format!("cannot record the state of the worker `{name}`: {error}"));
         }
+        if let Some(Closing::Excluded { why }) = &closing {
+            let action = format!("exclude the worker `{name}`: {why}");
+            if let Err(error) = self.ledger.record_action(action).await {
+                (self.settings.notify)(format!("cannot write the audit log: {error}"));
+            }
+        }
         let recall = closing.as_ref().is_some_and(Closing::recalls);
         for inputs in runs {
             let _ = inputs.send(Input::Lab(LabInput::Closed { worker, closed: closing.is_some(), recall })).await;
@@ -316,7 +322,7 @@ impl Hub {
     pub(super) fn waiting_tasks(&self, seconds: f64) -> Vec<(Resource, u32)> {
         let before = Clock::start().now().saturating_sub((seconds * 1000.0) as u64);
         let ready = self.board.claims().into_values().flat_map(|claim| claim.ready);
-        ready.filter(|(_, _, since)| *since <= before).map(|(resource, count, _)| (resource, count)).collect()
+        ready.filter(|wanted| wanted.since <= before).map(|wanted| (wanted.resource, wanted.count)).collect()
     }
 
     /// Tells a person.

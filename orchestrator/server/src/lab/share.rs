@@ -6,7 +6,7 @@
 //! - The [`Board`] holds what the attempts of all runs use, and the latest division. A core applies every event while it holds the
 //!   board's lock ([`Board::apply_event`]). The core first receives the values of the board, and the attempts that it starts are on the
 //!   board before another core applies an event. Therefore no worker is oversubscribed, whatever the division is.
-//! - [`divide_workers`] decides which run starts the next task. It goes through the runs in turns and gives the run of each turn room for
+//! - [`divide_workers`] decides which run starts the next task. It visits the runs alternately and gives each visited run room for
 //!   one attempt. A run that has more than its share while others wait keeps its attempts, and starts no new ones until it is
 //!   back at its share.
 //!
@@ -29,13 +29,25 @@ use tokio::sync::Notify;
 pub(crate) struct Claim {
     /// What its attempts use, with the device of each.
     pub(crate) held: BTreeMap<WorkerId, Vec<(Resource, Option<u32>)>>,
-    /// What its ready tasks need: the resources of one, how many tasks, and since when the first of them is ready, in milliseconds
-    /// since 1970.
-    pub(crate) ready: Vec<(Resource, u32, u64)>,
+    /// What its ready tasks need.
+    pub(crate) ready: Vec<Wanted>,
     /// When it last started an attempt, in milliseconds since 1970.
     pub(crate) began: u64,
     /// What other runs use of every worker, as its core last received it.
     pub(crate) told: BTreeMap<WorkerId, Elsewhere>,
+}
+
+/// Ready tasks of a run with the same placement.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Wanted {
+    /// The resources of one task.
+    pub(crate) resource: Resource,
+    /// The number of tasks.
+    pub(crate) count: u32,
+    /// When the first of them became ready, in milliseconds since 1970.
+    pub(crate) since: u64,
+    /// The workers on which they must not start.
+    pub(crate) avoided: BTreeSet<WorkerId>,
 }
 
 /// The claims of the runs in progress, and the division of the workers between them.
@@ -320,8 +332,10 @@ struct Pool<'a> {
 
 impl Pool<'_> {
     /// The workers that could run an attempt, and what it would use of each.
-    fn able<'a>(&'a self, resource: &'a Resource) -> impl Iterator<Item = (WorkerId, &'a Capacity, Room)> {
-        let able = self.workers.iter().filter(|(_, divided)| divided.open && divided.capacity.could_ever_run(resource));
+    fn able<'a>(&'a self, wanted: &'a Wanted) -> impl Iterator<Item = (WorkerId, &'a Capacity, Room)> {
+        let Wanted { resource, avoided, .. } = wanted;
+        let could = |divided: &Divided| divided.open && divided.capacity.could_ever_run(resource);
+        let able = self.workers.iter().filter(move |(worker, divided)| could(divided) && !avoided.contains(*worker));
         able.map(|(&worker, divided)| (worker, &divided.capacity, Room::of_attempt(resource, &divided.capacity)))
     }
 
@@ -330,8 +344,8 @@ impl Pool<'_> {
     }
 
     /// Where an attempt can start now.
-    fn find_room(&self, resource: &Resource) -> Option<(WorkerId, Room)> {
-        let mut able = self.able(resource);
+    fn find_room(&self, wanted: &Wanted) -> Option<(WorkerId, Room)> {
+        let mut able = self.able(wanted);
         let fits = |(worker, capacity, room): &(WorkerId, &Capacity, Room)| {
             Pool::fits(&self.given, *worker, room, capacity) && Pool::fits(&self.busy, *worker, room, capacity)
         };
@@ -340,7 +354,7 @@ impl Pool<'_> {
 
     /// Where an attempt waits until others end: where the fewest processors have to become free. That worker stays the best one while it
     /// drains. Of equal workers, the one that is used by a run with a lower priority, or else by one with more processors.
-    fn find_wait(&self, resource: &Resource) -> Option<(WorkerId, Room)> {
+    fn find_wait(&self, wanted: &Wanted) -> Option<(WorkerId, Room)> {
         let fits =
             |(worker, capacity, room): &(WorkerId, &Capacity, Room)| Pool::fits(&self.given, *worker, room, capacity);
         let rank = |(worker, capacity, room): &(WorkerId, &Capacity, Room)| {
@@ -348,7 +362,7 @@ impl Pool<'_> {
             let missing = busy.saturating_add(room.cpus).saturating_sub(capacity.cpus);
             (missing, Reverse(self.weight.get(worker).copied()))
         };
-        self.able(resource).filter(fits).min_by_key(rank).map(|(worker, _, room)| (worker, room))
+        self.able(wanted).filter(fits).min_by_key(rank).map(|(worker, _, room)| (worker, room))
     }
 }
 
@@ -360,7 +374,7 @@ fn open_party<'a>(run: RunId, priority: i32, claim: &'a Claim, workers: &BTreeMa
     }
     // The attempts are popped from the end.
     running.reverse();
-    let wanted = claim.ready.iter().map(|(_, count, _)| *count).collect();
+    let wanted = claim.ready.iter().map(|wanted| wanted.count).collect();
     Party { run, priority, claim, running, wanted, share: BTreeMap::new(), free: BTreeMap::new(), cpus: 0, over: false }
 }
 
@@ -377,14 +391,14 @@ impl Party<'_> {
             self.cpus = self.cpus.saturating_add(room.cpus);
             return;
         }
-        for (place, (resource, _, _)) in self.claim.ready.iter().enumerate() {
+        for (place, wanted) in self.claim.ready.iter().enumerate() {
             if self.wanted[place] == 0 {
                 continue;
             }
-            let now = pool.find_room(resource);
+            let now = pool.find_room(wanted);
             let begins = now.is_some();
-            let Some((worker, room)) = now.or_else(|| pool.find_wait(resource)) else {
-                if pool.able(resource).next().is_some() {
+            let Some((worker, room)) = now.or_else(|| pool.find_wait(wanted)) else {
+                if pool.able(wanted).next().is_some() {
                     // The run's own core starts nothing before this task on the worker that it waits for.
                     break;
                 }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use assay_core::{
-    AttemptId, AttemptStatus, Capacity, Effect, Event, JobIx, JobPlan, Millis, Orchestrator, Resolution, Resource,
-    Retry, RunId, RunPlan, Settings, TaskId, TaskPlan, TriggerRule, WorkerId,
+    AttemptId, AttemptStatus, Capacity, Effect, Event, JobIx, JobPlan, Millis, Orchestrator, ReadyGroup, Resolution,
+    Resource, Retry, RunId, RunPlan, Settings, TaskId, TaskPlan, TriggerRule, WorkerId,
 };
 
-use super::share::{Board, Claim, Divided, held_by, told_to};
+use super::share::{Board, Claim, Divided, Wanted, held_by, told_to};
 
 /// Random numbers of a seed (splitmix64).
 struct Rng(u64);
@@ -123,7 +123,13 @@ impl Lab {
 
     fn claim(run: &SimulatedRun) -> Claim {
         let groups = run.core.run(run.id).into_iter().flat_map(|run| run.ready_groups());
-        let ready = groups.map(|(variants, count, _)| (variants[0].clone(), count, 0)).collect();
+        let wanted = |group: ReadyGroup| Wanted {
+            resource: group.variants[0].clone(),
+            count: group.count,
+            since: 0,
+            avoided: BTreeSet::new(),
+        };
+        let ready = groups.map(wanted).collect();
         Claim { held: held_by(&run.core), ready, began: run.began, told: told_to(&run.core) }
     }
 
@@ -183,7 +189,7 @@ impl Lab {
 
     fn ready_of(&self, run: RunId) -> u32 {
         let found = self.runs.iter().find(|known| known.id == run).expect("a run");
-        found.core.run(run).expect("a run").ready_groups().map(|(_, count, _)| count).sum()
+        found.core.run(run).expect("a run").ready_groups().map(|group| group.count).sum()
     }
 
     /// Ends the next attempt. `false` if there is none.
@@ -301,7 +307,7 @@ fn the_ready_groups_of_a_job_share_its_limit() {
         }
     }
     let run = core.run(RunId(1)).expect("a run");
-    let groups: Vec<(u32, u32)> = run.ready_groups().map(|(variants, count, _)| (variants[0].cpus, count)).collect();
+    let groups: Vec<(u32, u32)> = run.ready_groups().map(|group| (group.variants[0].cpus, group.count)).collect();
     assert_eq!(groups, [(1, 2), (2, 1)]);
 }
 
@@ -354,7 +360,8 @@ fn check_use(lab: &Lab) {
     let claims: Vec<Claim> = lab.runs.iter().map(Lab::claim).collect();
     for (worker, capacity) in &lab.workers {
         let busy = claims.iter().any(|claim| claim.held.contains_key(worker));
-        let waiting = claims.iter().flat_map(|claim| &claim.ready).find(|(wanted, ..)| capacity.could_ever_run(wanted));
+        let waiting =
+            claims.iter().flat_map(|claim| &claim.ready).find(|wanted| capacity.could_ever_run(&wanted.resource));
         assert!(busy || waiting.is_none(), "{worker} does nothing at {}, and {waiting:?} could run there", lab.now);
     }
 }

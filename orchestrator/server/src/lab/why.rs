@@ -26,7 +26,9 @@ impl Driver {
             }
             TaskState::Ready { since } => {
                 let waited = duration(now.saturating_sub(since.0) as f64 / 1000.0);
-                format!("it has been ready for {waited}, and no worker has room for it\n{}", self.explain_workers(id))
+                let raised = self.explain_escalation(id);
+                let workers = self.explain_workers(id);
+                format!("it has been ready for {waited}, and no worker has room for it\n{raised}{workers}")
             }
             TaskState::Running { worker, .. } => {
                 let name = self.workers.get(worker).map_or("a worker that is away", |(name, _)| name.as_str());
@@ -62,13 +64,35 @@ impl Driver {
         format!("it waits for {}{more}", named.into_iter().take(5).collect::<Vec<_>>().join(", "))
     }
 
+    /// The memory that `escalate` added, as a line; empty if it added none.
+    fn explain_escalation(&self, id: TaskId) -> String {
+        let place = id.task.0 as usize;
+        let written = self.workflow.tasks.get(place).map_or(&[][..], |task| &task.resources);
+        let planned = self.core.run(id.run).and_then(|run| run.plan().tasks.get(place));
+        let planned = planned.map_or(&[][..], |plan| &plan.variants);
+        let raised = std::iter::zip(written, planned).find_map(|(before, now)| {
+            let (before, now) = (before.memory?, now.memory?);
+            (now > before).then(|| [before, now].map(|bytes| quantity(bytes as f64, "B")))
+        });
+        let line = |[before, now]: [String; 2]| {
+            format!("  `escalate` raised its memory from {before} to {now}, after failures of the class `oom`\n")
+        };
+        raised.map(line).unwrap_or_default()
+    }
+
     /// What keeps each worker from taking a task, a line for each.
     fn explain_workers(&self, id: TaskId) -> String {
         let Some(plan) = self.core.run(id.run).and_then(|run| run.plan().tasks.get(id.task.0 as usize)) else {
             return String::new();
         };
         let mut lines: Vec<String> = Vec::new();
-        for (_, worker) in self.core.workers() {
+        let avoided = self.core.avoided_workers(id);
+        for (worker_id, worker) in self.core.workers() {
+            if avoided.contains(&worker_id) {
+                let name = &worker.capacity().name;
+                lines.push(format!("  {name}: an attempt of this task failed there, and the job has `exclude-node`"));
+                continue;
+            }
             let reasons = plan.variants.iter().map(|variant| explain_variant(worker, variant));
             let reasons: Vec<String> = reasons.collect();
             lines.push(format!("  {}: {}", worker.capacity().name, reasons.join("; or ")));

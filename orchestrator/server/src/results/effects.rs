@@ -235,7 +235,7 @@ fn format_effect(effect: &Estimate, scale: Scale, unit: &str) -> String {
 fn describe_main_effect(effect: &Effect, axis: &VariedAxis, scale: Scale, unit: &str) -> String {
     let mut parts = vec![match effect.p_corrected {
         Some(p) if p < ALPHA => format!("has an effect ({})", format::p_value(p)),
-        Some(p) => format!("no effect is seen ({})", format::p_value(p)),
+        Some(p) => format!("no significant effect ({})", format::p_value(p)),
         None => "is not tested, since the variances of cells differ".to_owned(),
     }];
     let best: Vec<String> = std::iter::zip(&axis.values, &effect.levels)
@@ -264,7 +264,7 @@ fn describe_interaction(effect: &Effect, first: &str, second: &str) -> String {
                 format::p_value(p)
             )
         }
-        Some(p) => format!("no interaction is seen ({})", format::p_value(p)),
+        Some(p) => format!("no significant interaction ({})", format::p_value(p)),
         None => "is not tested, since the variances of cells differ or cells are missing".to_owned(),
     }
 }

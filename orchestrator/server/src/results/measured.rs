@@ -17,7 +17,7 @@ pub struct Measured {
     pub low: Option<f64>,
     /// Its upper end.
     pub high: Option<f64>,
-    /// What the interval covers; `None` where there is none.
+    /// What the interval covers; `None` without an interval.
     pub covers: Option<Covers>,
     /// How many observations.
     pub n: usize,
@@ -61,7 +61,7 @@ impl Measured {
     }
 }
 
-/// Draws observations together; `None` where there are none.
+/// Aggregates observations; `None` if there are none.
 #[must_use]
 pub fn summarize_values(values: &[f64], unit: &str) -> Option<Measured> {
     if values.is_empty() {

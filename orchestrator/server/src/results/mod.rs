@@ -6,7 +6,7 @@
 //! - A cell's row follows its line through the workflow: what was trained, then what was quantized, exported and evaluated
 //!   from it by `strategy: {each: ..}`. A job that adds axes of its own to that line begins rows of its own.
 //! - One piece of work is one observation, however many tasks it answers: see [`TaskResult::work`].
-//! - Only finished work counts. A cell whose tasks failed has a row that says so.
+//! - Only finished work counts. A cell whose tasks failed has a row that reports it.
 //! - Values that are not finite are shown and never averaged. A cell with such a value, with a failed replicate or with a
 //!   single one is named as not compared, and the others are ranked.
 

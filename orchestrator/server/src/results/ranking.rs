@@ -259,7 +259,7 @@ fn describe_open_question(
             });
         }
         None => {
-            parts.push("the cells scatter so differently that each is compared with an error of its own".to_owned())
+            parts.push("the variances of the cells differ so much that each is compared with its own error".to_owned())
         }
     }
     parts

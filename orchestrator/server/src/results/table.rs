@@ -141,7 +141,7 @@ pub struct Row {
     pub job: String,
     /// Its matrix values.
     pub matrix: BTreeMap<String, Value>,
-    /// A task that stands for the cell: its place in the run.
+    /// A representative task of the cell: its place in the run.
     pub task: usize,
     /// How the cell stands, where it is not finished or not well: the most urgent of its tasks' states.
     #[serde(serialize_with = "state_name")]
@@ -401,8 +401,9 @@ fn find_cheapest(at: usize, ranking: &mut Ranking, columns: &[Chosen], rows: &[R
 }
 
 /// The note that explains the effects of axes.
-pub const EFFECTS_NOTE: &str = "An effect of a level is its mean less that of all levels of its axis, each combination of the other axes \
-                                counting alike, with its 95 % interval. p-values are corrected for all effects on the metric.";
+pub const EFFECTS_NOTE: &str = "The effect of a level is its mean minus that of all levels of its axis, with equal \
+                                weights for all combinations of the other axes, and its 95 % interval. p-values are \
+                                corrected for all effects on the metric.";
 
 /// What a reader must know to read the table.
 fn table_notes(columns: &[Column], rows: &[Row], effects: &[Effects]) -> Vec<String> {
@@ -414,8 +415,8 @@ fn table_notes(columns: &[Column], rows: &[Row], effects: &[Effects]) -> Vec<Str
     let general = "± is half of the 95 % interval over a cell's replicates (Student's t); one replicate has none.";
     let mut notes = vec![general.to_owned()];
     if covers(Covers::Measurement) {
-        let own = "[low, high] is the 95 % interval of the only replicate's own measurement: nothing that differs between \
-                   replicates, such as the training seed, is in it.";
+        let own = "[low, high] is the 95 % interval of the only replicate's own measurement: it excludes what differs \
+                   between replicates, such as the training seed.";
         notes.push(own.to_owned());
     }
     let mut covers: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -429,8 +430,9 @@ fn table_notes(columns: &[Column], rows: &[Row], effects: &[Effects]) -> Vec<Str
     notes.extend(covers.into_iter().map(|(text, headings)| format!("{}: {text}", headings.join(", "))));
     let open = |column: &Column| column.best.as_ref()?.power.as_ref()?.more_replicates;
     if columns.iter().any(|column| open(column).is_some()) {
-        let settle = "What would settle a ranking is planned for a chance of 80 %, as if the means stayed as they are. The lead of a \
-                      leader tends to be overestimated, so that more replicates may be needed.";
+        let settle = "The replicates that would settle a ranking are planned for a power of 80 %, assuming \
+                      that the means do not change. The lead of the best cell tends to be overestimated, so more \
+                      replicates may be needed.";
         notes.push(settle.to_owned());
     }
     if !effects.is_empty() {

@@ -405,8 +405,8 @@ fn effects_of_axes_are_told_after_the_table() {
     assert_eq!(states.levels.iter().map(|level| level.may_be_best).collect::<Vec<_>>(), [true, false, false]);
     assert!(states.finding.starts_with("has an effect (p < 0.001); 16 is best on average; -0.1"), "{}", states.finding);
     assert!(states.finding.ends_with(" for each doubling"), "{}", states.finding);
-    assert!(effects.axes[0].finding.starts_with("no effect is seen"), "{}", effects.axes[0].finding);
-    assert!(effects.interactions[0].finding.starts_with("no interaction is seen"));
+    assert!(effects.axes[0].finding.starts_with("no significant effect"), "{}", effects.axes[0].finding);
+    assert!(effects.interactions[0].finding.starts_with("no significant interaction"));
     tasks[0].state = TaskStateName::Failed;
     let lost = &tabulate_headlines(&tasks).effects[0].left_out;
     assert!(lost[0].ends_with("(1 of 3 failed)"), "{lost:?}");

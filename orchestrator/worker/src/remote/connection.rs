@@ -106,7 +106,7 @@ impl Socket {
         let text = encode(message).map_err(|error| error.to_string())?;
         match tokio::time::timeout(PATIENCE, self.writer.send(Message::text(text))).await {
             Ok(sent) => sent.map_err(|error| error.to_string()),
-            Err(_) => Err("the server does not read".to_owned()),
+            Err(_) => Err("the server does not accept data".to_owned()),
         }
     }
 
@@ -116,7 +116,7 @@ impl Socket {
     }
 }
 
-/// Connects to a host, with TLS if the server's address says so.
+/// Connects to a host, with TLS if the server's address requires it.
 async fn connect_stream(transport: &Transport, host: &str, port: Option<u16>) -> Result<Box<dyn Stream>, ConnectError> {
     let secure = transport.server().is_secure();
     // A URL has brackets around an IPv6 address; the resolver does not accept them.

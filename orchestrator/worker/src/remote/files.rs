@@ -256,7 +256,7 @@ fn verify_hash(target: &Path, hash: &str) -> Result<(), TransferError> {
         return Ok(());
     }
     std::fs::remove_file(target)?;
-    Err(TransferError::Failed(format!("the content received for {hash} has another hash")))
+    Err(TransferError::Failed(format!("the content received for {hash} has a different hash")))
 }
 
 type Answer = Result<ureq::http::Response<ureq::Body>, ureq::Error>;

@@ -102,7 +102,7 @@ pub async fn run_remote(settings: RemoteSettings, mut stops: mpsc::Receiver<()>)
             LifeEnd::Dismissed => {
                 joined = true;
                 (settings.notify)(
-                    "away for longer than the lease: other workers were given the tasks; rejoining".to_owned(),
+                    "disconnected for longer than the lease: other workers got the tasks; reconnecting".to_owned(),
                 );
             }
         }

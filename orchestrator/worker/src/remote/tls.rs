@@ -28,7 +28,8 @@ impl Trust {
     pub fn load(file: Option<&Path>) -> Result<Trust, String> {
         let authorities = match file {
             Some(file) => read_authorities(file)?,
-            // Without system certificates, every server is untrusted, and connecting fails with an error that says so.
+            // Without system certificates, every server is untrusted, and connecting fails with an error that explains
+            // it.
             None => rustls_native_certs::load_native_certs().certs,
         };
         Ok(Trust { authorities: Arc::new(authorities), file: file.map(Path::to_owned) })

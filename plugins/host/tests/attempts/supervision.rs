@@ -87,7 +87,7 @@ async fn two_attempts_at_once_do_not_mix() {
 
 #[tokio::test]
 async fn lingering_after_the_last_report_does_not_spoil_it() {
-    let cases = [("linger", "still there", short_limits()), ("bad_end", "exited with code 9 after", limits())];
+    let cases = [("linger", "still running", short_limits()), ("bad_end", "exited with code 9 after", limits())];
     for (behaviour, remark, limits) in cases {
         let result = run_behaviour(behaviour, limits).await;
         assert!(matches!(result.outcome, AttemptOutcome::Completed(_)), "{behaviour}: {:?}", result.outcome);
@@ -105,7 +105,7 @@ async fn an_executor_that_obeys_is_heard_to_its_end() {
 #[tokio::test]
 async fn an_executor_that_does_not_obey_is_killed() {
     let result = stop_when_started("loop", Stop::Preempted, short_limits()).await;
-    assert_eq!(result.outcome(), "preempted: the worker gave the attempt up");
+    assert_eq!(result.outcome(), "preempted: the worker abandoned the attempt");
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! Processes of plugins that misbehave: each fails a call with an error that explains the cause.
 
+use std::ops::ControlFlow;
+
 use assay_host::{
-    PluginCommand, PluginProcess, check_curriculum, check_dataset, check_metric, demonstrate_curriculum,
-    demonstrate_metric,
+    PluginCommand, PluginProcess, StepEnd, StepFiles, check_curriculum, check_dataset, check_metric, check_searcher,
+    check_step, demonstrate_curriculum, demonstrate_metric, demonstrate_searcher,
 };
 use assay_protocol::{PluginFailure, PluginLimit, PluginLimits, PluginSplit};
 
@@ -32,7 +34,7 @@ fn failure_of<T>(result: Result<T, PluginFailure>) -> PluginFailure {
 #[test]
 fn an_honest_plugin_is_asked_and_its_log_is_kept() {
     let mut process = started("honest");
-    assert_eq!((process.about().name.as_str(), process.about().interfaces.len()), ("chaos", 3));
+    assert_eq!((process.about().name.as_str(), process.about().interfaces.len()), ("chaos", 5));
     let facts = process.open_dataset(0, "{}").unwrap();
     assert_eq!((facts.vocabulary.len(), facts.classes, facts.max_length), (2, 2, 3));
     let made = process.batch(0, 5, PluginSplit::Valid, 10, 4).unwrap();
@@ -49,7 +51,7 @@ fn a_process_that_ends_or_speaks_otherwise_is_explained() {
     let failure = failure_of(start("exit", limits()));
     assert_eq!(failure.to_string(), "plugin `dice` cannot be loaded: it ended its process (exit status: 3)");
     let failure = failure_of(start("garbage", limits()));
-    assert!(failure.message.contains("text stands where a message was expected: \"hell\""), "{failure}");
+    assert!(failure.message.contains("text was received instead of a message: \"hell\""), "{failure}");
     let command = PluginCommand { program: "/nonexistent".into(), arguments: Vec::new() };
     let failure = failure_of(PluginProcess::start(&command, "dice", "unused.wasm".as_ref(), limits()));
     assert!(failure.message.contains("cannot be run: `/nonexistent`"), "{failure}");
@@ -93,6 +95,13 @@ fn the_laws_hold_for_an_honest_plugin() {
     assert_eq!(check_dataset(&mut process, "{}", 3).unwrap(), []);
     assert_eq!(check_metric(&mut process, "{}").unwrap(), []);
     assert_eq!(check_curriculum(&mut process, "{}", 3).unwrap(), []);
+    assert_eq!(check_step(&mut process, "{}", Default::default()).unwrap(), []);
+    assert_eq!(check_searcher(&mut process, ("{}", "{}"), 1).unwrap(), []);
+    let rounds = demonstrate_searcher(&mut process, ("{}", "{}"), 1, 2).unwrap();
+    let rounds: Vec<_> = rounds.iter().map(|round| (round.params.join(" "), round.finished)).collect();
+    let expected =
+        [("{\"x\": 1} {\"x\": 2}", false), ("{\"x\": 2} {\"x\": 3}", false), ("{\"x\": 3} {\"x\": 4}", true)];
+    assert_eq!(rounds, expected.map(|(params, finished)| (params.to_owned(), finished)));
     let stages = demonstrate_curriculum(&mut process, "{}", 3, 3).unwrap();
     let stages: Vec<_> = stages.iter().map(|stage| (stage.until_step, stage.max_length)).collect();
     assert_eq!(stages, [(10, 1), (20, 2), (30, 3)]);
@@ -115,5 +124,18 @@ fn each_broken_law_is_named() {
     let broken = laws(check_metric(&mut started("forget"), "{}").unwrap());
     assert_eq!(broken, ["merged states give the values of the whole"]);
     let broken = laws(check_curriculum(&mut started("count_calls"), "{}", 3).unwrap());
-    assert_eq!(broken, ["a restored state equals the undisturbed one"]);
+    assert_eq!(broken, ["a restored state equals the uninterrupted one"]);
+    let broken = laws(check_step(&mut started("count_calls"), "{}", Default::default()).unwrap());
+    assert_eq!(broken, ["the same config and inputs give the same outputs"]);
+    let broken = laws(check_searcher(&mut started("count_calls"), ("{}", "{}"), 3).unwrap());
+    assert_eq!(broken, ["a restored state equals the uninterrupted one"]);
+}
+
+#[test]
+fn a_step_is_ended_when_its_listener_cancels_it() {
+    let mut process = start("loop", limits()).unwrap();
+    let end = process.run_step(0, "{}", 1, StepFiles::default(), &mut |_| ControlFlow::Break(()));
+    assert_eq!(end.unwrap(), StepEnd::Cancelled);
+    let failure = failure_of(process.values(0));
+    assert!(failure.message.contains("was cancelled"), "{failure}");
 }

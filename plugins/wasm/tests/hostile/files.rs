@@ -47,7 +47,10 @@ fn imports_and_versions_are_refused_by_name() {
         &component(r#"(component (instance $i) (export "assay:plugin/dataset@0.9.1" (instance $i)))"#),
         "was built for `assay:plugin/dataset@0.9.1`; this Assay has assay:plugin@0.1.0",
     );
-    refused(&component("(component)"), "exports none of `dataset`, `curriculum` and `metric`, but nothing");
+    refused(
+        &component("(component)"),
+        "exports none of `dataset`, `curriculum`, `metric`, `step`, `searcher`, but nothing",
+    );
     refused(
         &component(r#"(component (instance $i) (export "assay:plugin/dataset@0.1.0" (instance $i)))"#),
         "does not export `assay:plugin/plugin@0.1.0`",

@@ -54,7 +54,7 @@ fn a_curriculum_that_keeps_more_than_its_state_breaks_a_law() {
           (i32.store (i32.const 80) (global.get $calls)) i32.const 64))"#;
     let mut process = load(&component_of(text, PluginWorld::Curriculum), PluginLimits::default()).unwrap();
     let broken = check_curriculum(&mut process, "{}", 1).unwrap();
-    assert_eq!(broken[0].law, "a restored state equals the undisturbed one");
+    assert_eq!(broken[0].law, "a restored state equals the uninterrupted one");
     assert_eq!(broken.len(), 7, "of eight stages the first is the same");
 }
 

@@ -8,3 +8,4 @@ mod guests;
 mod laws;
 mod process;
 mod shipped;
+mod steps;

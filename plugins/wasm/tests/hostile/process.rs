@@ -52,7 +52,7 @@ fn a_program_that_is_not_a_plugin_host_is_refused() {
     };
     assert!(start("/nonexistent", &[]).contains("cannot be run: `/nonexistent`"));
     let message = start("/bin/sh", &["-c", "echo hello world; cat > /dev/null"]);
-    assert!(message.contains("text stands where a message was expected"), "{message}");
+    assert!(message.contains("text was received instead of a message"), "{message}");
     let message = start("/bin/sh", &["-c", "exit 3"]);
     assert!(message.contains("ended its process (exit status: 3)"), "{message}");
 }

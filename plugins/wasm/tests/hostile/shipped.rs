@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use assay_host::{PluginProcess, check_curriculum, check_dataset, check_metric};
 use assay_protocol::{PluginLimits, PluginObservation, PluginSplit, PluginValue};
-use assay_wasm::{build_c_plugin, hash_sources, read_sources_hash};
+use assay_wasm::{build_plugin, hash_sources, read_sources_hash};
 
 use crate::guests::{failure_of, load_file};
 
@@ -13,13 +13,13 @@ fn folder(name: &str) -> PathBuf {
 }
 
 /// Loads a shipped plugin. With `ASSAY_BLESS=1` in the environment, it is first rebuilt if its sources have changed.
-fn shipped(name: &str) -> PluginProcess {
+pub fn shipped(name: &str) -> PluginProcess {
     let (source, component) = (folder(name).join("plugin.c"), folder(name).join(format!("{name}.wasm")));
-    let hash = hash_sources(&std::fs::read(&source).unwrap());
+    let hash = hash_sources(&[std::fs::read(&source).unwrap()]);
     let is_current = |bytes: &[u8]| read_sources_hash(bytes) == Some(hash.as_str());
     let built = std::fs::read(&component).unwrap_or_default();
     if !is_current(&built) && std::env::var_os("ASSAY_BLESS").is_some() {
-        std::fs::write(&component, build_c_plugin(&source).unwrap()).unwrap();
+        build_plugin(&folder(name)).unwrap();
     }
     let built = std::fs::read(&component).unwrap();
     assert!(

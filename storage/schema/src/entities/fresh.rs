@@ -4,8 +4,8 @@ use sea_orm::sea_query::{IndexCreateStatement, TableCreateStatement};
 use sea_orm::{DbBackend, EntityTrait, Schema};
 
 use super::{
-    artifact, attempt, cache, claim, experiment, journal, log, metric_point, node, report, run, segment, submission,
-    task, token, tracked_metric, tracked_run, verification,
+    artifact, attempt, audit_log, cache, claim, experiment, journal, log, metric_point, node, report, run, segment,
+    submission, task, token, tracked_metric, tracked_run, verification,
 };
 
 /// Every table with its indices, parents before children.
@@ -34,5 +34,6 @@ pub fn create_statements(backend: DbBackend) -> Vec<(TableCreateStatement, Vec<I
         of(experiment::Entity, &schema),
         of(tracked_run::Entity, &schema),
         of(tracked_metric::Entity, &schema),
+        of(audit_log::Entity, &schema),
     ]
 }

@@ -2,6 +2,7 @@
 
 pub mod artifact;
 pub mod attempt;
+pub mod audit_log;
 pub mod cache;
 pub mod claim;
 pub mod experiment;

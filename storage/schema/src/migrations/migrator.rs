@@ -2,7 +2,10 @@
 
 use sea_orm_migration::{MigrationTrait, MigratorTrait};
 
-use super::{m0001_begin, m0002_cells, m0003_verifications, m0004_claims, m0005_marks, m0006_lab, m0007_tracking};
+use super::{
+    m0001_begin, m0002_cells, m0003_verifications, m0004_claims, m0005_marks, m0006_lab, m0007_tracking,
+    m0008_audit_log,
+};
 
 /// Migrates a database to the current schema.
 pub struct Migrator;
@@ -17,6 +20,7 @@ impl MigratorTrait for Migrator {
             Box::new(m0005_marks::Migration),
             Box::new(m0006_lab::Migration),
             Box::new(m0007_tracking::Migration),
+            Box::new(m0008_audit_log::Migration),
         ]
     }
 }

@@ -7,6 +7,7 @@ mod m0004_claims;
 mod m0005_marks;
 mod m0006_lab;
 mod m0007_tracking;
+mod m0008_audit_log;
 mod migrator;
 
 pub use migrator::{Migrator, known};

@@ -3,7 +3,7 @@
 use jiff::civil;
 use jiff::tz::TimeZone;
 
-/// A value to compare with: its text, and the number that it may stand for.
+/// A value to compare with: its text, and the number that it may represent.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Literal {
     /// As it was written.
@@ -19,7 +19,7 @@ impl Literal {
     }
 }
 
-/// The units of numbers and what they stand for; those of bytes and times as metrics have them, in bytes and seconds.
+/// The units of numbers and their factors; those of bytes and times as metrics have them, in bytes and seconds.
 const UNITS: [(&str, f64); 15] = [
     ("", 1.0),
     ("%", 0.01),

@@ -50,7 +50,7 @@ impl RunFilter {
     /// - `FIELD:VALUE` (or `=`) and `FIELD!=VALUE`; several values with commas between them: one of them.
     /// - `FIELD~PART` and `FIELD!~PART`: the text contains the part, in any case of its letters.
     /// - `FIELD<NUMBER`, `<=`, `>`, `>=`; numbers may have units (`50%`, `20k`, `3ms`).
-    /// - A word alone is a part of the workflow's name. Double quotes hold names and values with spaces or signs in them.
+    /// - A single word matches a part of the workflow's name. Double quotes hold names and values with spaces or signs.
     ///
     /// Fields of a run: `state`, `name`, `file`, `note`, `commit` (its beginning), `tag`, `run`, `tasks`, `failed`, `cached` (numbers of
     /// tasks), `took` and `age` (`5m`, `2h`, `7d`), `started` and `ended` (dates in UTC). Any other name is that of a parameter, of an axis
@@ -310,7 +310,7 @@ fn number_condition(field: NumberField, key: &Word, sign: Sign, values: &[Word])
             NumberTest::OneOf { any_of: numbers, negated: sign == Sign::NotEqual }
         }
         _ => {
-            let message = format!("`{}` cannot be compared so", key.text);
+            let message = format!("`{}` cannot be compared like this", key.text);
             return Err(wrong(key, message, format!("write `{0}<..` or `{0}>..`, with {example}", key.text)));
         }
     };

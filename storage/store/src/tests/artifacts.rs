@@ -52,7 +52,7 @@ async fn what_is_neither_file_nor_folder_is_refused() {
     let (folder, store) = open_store().await;
     // An endless device is also refused.
     for (path, text) in
-        [(folder.path().join("nothing"), "cannot read `"), ("/dev/zero".into(), "`/dev/zero` is no regular file")]
+        [(folder.path().join("nothing"), "cannot read `"), ("/dev/zero".into(), "`/dev/zero` is not a regular file")]
     {
         let error = store.ingest_file(&path, "x").await.unwrap_err();
         assert!(error.kind() == StoreErrorKind::Io && error.to_string().contains(text), "{error}");

@@ -100,7 +100,7 @@ async fn a_run_under_way_is_not_removed_and_one_that_is_not_there_is_named() {
     let other = Store::open(store.home()).await.unwrap();
     let run = other.begin_run(new_run()).await.unwrap();
     let error = store.remove_run(run).await.unwrap_err();
-    assert_eq!(error.to_string(), "run 2 is under way; stop it first, or wait until it is over");
+    assert_eq!(error.to_string(), "run 2 is in progress; stop it first, or wait until it is over");
     drop(other);
     store.remove_run(run).await.unwrap();
     assert_eq!(store.remove_run(run).await.unwrap_err().kind(), StoreErrorKind::Unknown);

@@ -125,10 +125,10 @@ async fn a_database_that_is_held_too_long_is_called_locked() {
     let path = folder.path().join("assay.db");
     let other = crate::database::open_connection(&path, 1, |options| options.busy_timeout(Duration::from_millis(1)));
     let refused = other.await.unwrap().execute_unprepared("begin immediate").await.unwrap_err();
-    let error = crate::StoreError::database("write what happened")(refused);
+    let error = crate::StoreError::database("write events")(refused);
     insta::assert_snapshot!(
         format!("{:?}: {error}", error.kind()),
-        @"Locked: cannot write what happened: database is locked; another process has held the store's lock for half a minute; wait for it, or see whether it hangs"
+        @"Locked: cannot write events: database is locked; another process has held the store's lock for half a minute; wait for it, or see whether it hangs"
     );
 }
 

@@ -67,6 +67,7 @@ impl Trainer {
         let training = Training { label_smoothing: 0.1, dropout: Some(step * 77), precision: self.precision };
         let labels: Vec<u32> = match model.task().objective {
             Objective::Classify(_) => sequences.iter().map(|sequence| sequence[0] % 3).collect(),
+            Objective::ClassifyPairs(_) => sequences.chunks(2).map(|pair| pair[0][0] % 3).collect(),
             Objective::Predict => Vec::new(),
         };
         let micro_batch = MicroBatch::new(model, sequences, &labels, &training, sequences.len()).map_err(text)?;

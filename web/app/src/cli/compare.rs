@@ -7,19 +7,19 @@ use clap::{Args, ValueEnum};
 pub struct CompareArgs {
     /// The base: RUN, RUN:CELL or RUN:JOB; RUN is a number, `latest`, or a commit or branch
     pub base: String,
-    /// What is compared with it
+    /// What to compare with it, in the same form
     pub candidate: String,
-    /// For commits and branches: the workflow, if several have runs at both
+    /// For commits and branches: the workflow, if several workflows have runs at both
     #[arg(long, value_name = "NAME")]
     pub workflow: Option<String>,
     /// Only these metrics, separated by commas; `*` stands for any text
     #[arg(long, visible_alias = "metric", value_name = "NAME", value_delimiter = ',')]
     pub metrics: Vec<String>,
-    /// The smallest change worth a verdict, relative to A, such as 5% or 0.05 (default: 5%); exit code 1 if a metric is
+    /// The smallest relevant change, relative to A, such as 5% or 0.05 (default: 5%); exit code 1 if a metric is
     /// significantly worse by that much or more
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     pub threshold: Option<f64>,
-    /// The form
+    /// The format
     #[arg(long, value_enum, default_value_t = CompareFormat::Table)]
     pub format: CompareFormat,
     /// Print one JSON object on standard output: `--format json`
@@ -27,7 +27,7 @@ pub struct CompareArgs {
     pub json: bool,
 }
 
-/// The forms of a comparison.
+/// The formats of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CompareFormat {
     /// For a terminal

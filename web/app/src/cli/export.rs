@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 pub struct ExportArgs {
     /// The run's number, or `latest`
     pub run: String,
-    /// The form
+    /// The format
     #[arg(long, value_enum)]
     pub format: ExportFormat,
     /// The folder to write, which must be empty or not exist [default: run-RUN-FORMAT]
@@ -17,7 +17,7 @@ pub struct ExportArgs {
     pub output: Option<PathBuf>,
 }
 
-/// The forms of an exported run.
+/// The formats of an exported run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
     /// Tables for spreadsheets

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 pub struct ResultsArgs {
     /// The run's number, or `latest`
     pub run: String,
-    /// The form
+    /// The format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
     /// Only these metrics, separated by commas; `*` stands for any text
@@ -15,7 +15,7 @@ pub struct ResultsArgs {
     pub metrics: Vec<String>,
 }
 
-/// The forms of a table of results.
+/// The formats of a table of results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For a terminal

@@ -13,16 +13,16 @@ pub struct StartArgs {
     pub file: PathBuf,
     #[command(flatten)]
     pub overrides: Overrides,
-    /// Run this job and what it needs, and no other; may be given several times
+    /// Run only this job and those that it needs; may be given several times
     #[arg(long, value_name = "JOB")]
     pub only: Vec<String>,
-    /// Run tasks although their results are known: those of the jobs named by --only, or all
+    /// Run tasks even if their results are cached: those of the jobs named by --only, or all
     #[arg(long)]
     pub force: bool,
-    /// A word to find the run by; may be given several times
+    /// A tag of the run; may be given several times
     #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag)]
     pub tags: Vec<String>,
-    /// A remark on the run
+    /// A note on the run
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
 }
@@ -32,16 +32,16 @@ pub struct StartArgs {
 pub struct ClusterArgs {
     /// Run the tasks as jobs of a cluster, from here: `slurm`
     ///
-    /// A server for this run listens while the run is in progress, and submits jobs that run its tasks. It stops with the run.
+    /// Starts a server for this run, which submits jobs that run its tasks and stops with the run.
     #[arg(long, value_name = "CLUSTER", value_parser = ["slurm"], conflicts_with = "jobs")]
     pub on: Option<String>,
-    /// With --on: how many jobs at most
+    /// With --on: the largest number of jobs
     #[arg(long, value_name = "N", default_value_t = 4, requires = "on", value_parser = clap::value_parser!(u32).range(1..))]
     pub pilots: u32,
     /// With --on: the processors of a job
     #[arg(long, value_name = "N", default_value_t = 1, requires = "on", value_parser = clap::value_parser!(u32).range(1..))]
     pub pilot_cpus: u32,
-    /// With --on: an option of the cluster's own command, such as --cluster-option=--partition=gpu; may be given several times
+    /// With --on: an option of the cluster's command, such as --cluster-option=--partition=gpu; may be given several times
     #[arg(long = "cluster-option", value_name = "OPTION", requires = "on", allow_hyphen_values = true)]
     pub cluster_options: Vec<String>,
 }

@@ -21,7 +21,7 @@ pub async fn run(home: &Path, args: &CancelArgs) -> Result<ExitCode, CommandErro
     let run = super::find_run(&store, &args.run).await?;
     if assay_server::LabLedger::submission(&store, run).await?.is_some() {
         let hint = format!("`assay cancel {run} --server URL` stops it there");
-        return Err(format!("run {run} is one of a server, which other runs need; {hint}").into());
+        return Err(format!("run {run} belongs to a server, which other runs need; {hint}").into());
     }
     let state = async || Ok::<_, CommandError>(store.run(run).await?.map(|run| run.summary.state));
     let Some(process) = store.process_of(run).await? else {
@@ -30,7 +30,7 @@ pub async fn run(home: &Path, args: &CancelArgs) -> Result<ExitCode, CommandErro
             Some(state) => format!("it is {state}"),
             None => "it is gone".to_owned(),
         };
-        return Err(format!("run {run} is not under way: {ended}").into());
+        return Err(format!("run {run} is not in progress: {ended}").into());
     };
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| format!("run {run} names no process: {process}"))?;
@@ -63,5 +63,5 @@ pub async fn wait_for_server(remote: &Remote, run: i64) -> Result<ExitCode, Comm
             }
         }
     }
-    Err(format!("run {run} was told to stop, and has not ended yet; `assay show {run}` says how it stands").into())
+    Err(format!("run {run} was asked to stop and has not ended yet; `assay show {run}` shows its state").into())
 }

@@ -33,16 +33,16 @@ pub struct ClaimsArgs {
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
     pub overrides: Overrides,
-    /// Judge by the runs in the store alone, and run nothing
+    /// Judge only by the runs in the store, and run nothing
     #[arg(long)]
     pub no_run: bool,
-    /// Run at most so many tasks at the same time
+    /// The largest number of tasks that run at the same time
     #[arg(long, short = 'j', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: Option<u32>,
     /// Write the verdicts into this Markdown file instead, with commit and machine
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// Show failures and verdicts alone
+    /// Show only failures and verdicts
     #[arg(long, short)]
     pub quiet: bool,
     /// Print one JSON object on standard output
@@ -171,11 +171,13 @@ async fn judge_file(home: &Path, file: &Path, args: &ClaimsArgs) -> Result<Optio
         claims: Vec::new(),
     };
     let why = |name: &str| missing.get(name).cloned();
-    if jobs.is_empty() {
+    // Claims that are judged by arithmetic alone are recorded too, as a run without tasks, so that the page `/claims` shows them.
+    let is_arithmetic = workflow.jobs.is_empty() && !claims.is_empty();
+    if jobs.is_empty() && !is_arithmetic {
         judged.claims = judge_tasks(&claims, &[], &why);
         return Ok(Some((judged, true)));
     }
-    let workflow = workflow.only(&jobs)?;
+    let workflow = if is_arithmetic { workflow } else { workflow.only(&jobs)? };
     let record = match known_run(home, &source, &workflow).await? {
         Some(record) => Some(record),
         None if args.no_run => None,
@@ -189,7 +191,11 @@ async fn judge_file(home: &Path, file: &Path, args: &ClaimsArgs) -> Result<Optio
         return Ok(Some((judged, true)));
     };
     judged.claims = judge_tasks(&claims, &record.tasks, &why);
-    describe_run(&mut judged, &record.run);
+    if record.tasks.is_empty() {
+        judged.run = Some(record.run.summary.id.0);
+    } else {
+        describe_run(&mut judged, &record.run);
+    }
     let succeeded = record.state() == RunStateName::Succeeded;
     Ok(Some((judged, succeeded)))
 }
@@ -277,7 +283,7 @@ fn describe_run(judged: &mut JudgedFile, run: &assay_store::RunView) {
 }
 
 fn judged_from_store(home: &Path, judged: JudgedRun) -> Result<JudgedFile, String> {
-    let JudgedRun { run, claims, .. } = judged;
+    let JudgedRun { run, claims, addresses } = judged;
     let claims = claims.map_err(|problems| format!("cannot read the file of run {}: {problems}", run.summary.id))?;
     let mut file = JudgedFile {
         file: run.summary.file.clone(),
@@ -291,7 +297,11 @@ fn judged_from_store(home: &Path, judged: JudgedRun) -> Result<JudgedFile, Strin
             + &parameter_options(&[], &changed_params(&run, super::step_kinds())),
         claims,
     };
-    describe_run(&mut file, &run);
+    if addresses.is_empty() {
+        file.run = Some(run.summary.id.0);
+    } else {
+        describe_run(&mut file, &run);
+    }
     Ok(file)
 }
 

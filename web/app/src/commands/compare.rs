@@ -63,10 +63,11 @@ struct Report<'a> {
 
 /// The note that explains the table of metrics.
 const NOTE: &str = "Means with half of their 95 % intervals over replicates (Student's t). The interval of a difference or of a ratio (of \
-                    geometric means)\nis at 95 % and has one error for all cells of the metric where they scatter alike, without what \
-                    replicates of one seed share where that matters.\nTwo values are called different only if Student's test says so \
-                    after Holm's correction for everything in this table (α = 0.05).\nDetectable: the smallest difference that this \
-                    table finds with a chance of about 80 %.";
+                    geometric means)\nis at 95 %. It pools the error of a metric's cells if their variances are \
+                    similar, and removes what replicates with the same seed share.\nTwo values are called different \
+                    only if Student's test is significant after Holm's correction for all comparisons in this \
+                    table (α = 0.05).\nDetectable: the smallest difference that this table detects with a power of \
+                    about 80 %.";
 
 /// The columns of the table of configs.
 const CONFIG_HEAD: [&str; 5] = ["job", "config", "base", "candidate", "in"];

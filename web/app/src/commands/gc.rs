@@ -40,11 +40,11 @@ pub async fn run(home: &Path, args: &GcArgs) -> Result<ExitCode, CommandError> {
         true => print_line(format_args!("{what} were removed ({size})")),
         false => {
             let command = command_line(home, &["gc", "--delete"]);
-            print_line(format_args!("{what} are referred to by no run ({size}); `{command}` removes them"));
+            print_line(format_args!("{what} are not referred to by any run ({size}); `{command}` removes them"));
         }
     }
     if garbage.kept > 0 {
-        print_line(format_args!("{} files were kept that a run under way may have made", garbage.kept));
+        print_line(format_args!("{} files were kept that a run in progress may have made", garbage.kept));
     }
     Ok(ExitCode::SUCCESS)
 }

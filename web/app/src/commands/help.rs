@@ -53,7 +53,7 @@ fn unknown(name: &str, known: &[&str]) -> String {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are: {}", known.join(", ")),
     };
-    format!("no step kind and no subcommand is called `{}`; {meant}", printable(name))
+    format!("there is no step kind or subcommand `{}`; {meant}", printable(name))
 }
 
 #[cfg(test)]

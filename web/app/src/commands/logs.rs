@@ -17,7 +17,7 @@ use crate::terminal::format_time;
 
 /// Lines asked of the store at a time.
 const PAGE: u64 = 1000;
-/// How often the store is asked for new lines.
+/// How often the store is polled for new lines.
 const PAUSE: Duration = Duration::from_millis(250);
 
 pub async fn run(home: &Path, args: &LogsArgs) -> Result<ExitCode, CommandError> {
@@ -47,7 +47,7 @@ pub async fn run(home: &Path, args: &LogsArgs) -> Result<ExitCode, CommandError>
     Ok(ExitCode::SUCCESS)
 }
 
-/// What stands in the place of a log where no attempt was made: the state, and the reason of a failure or a skip.
+/// The output instead of a log if no attempt was made: the state, and the reason of a failure or a skip.
 fn without_attempt(task: &TaskView) -> String {
     let separator = if task.detail.is_empty() { "" } else { ": " };
     format!("── no attempt; {}{separator}{}", task.state, printable_lines(&task.detail))

@@ -2,6 +2,7 @@
 
 pub mod allocate;
 pub mod artifacts;
+pub mod audit;
 pub mod backends;
 pub mod cancel;
 pub mod claims;
@@ -107,7 +108,7 @@ fn rejection_text(name: &str, problems: &Problems) -> String {
     format!("`{}` has {noun}:\n\n{problems}", printable(name))
 }
 
-/// The store for a command that only reads; says what to do where there is none yet.
+/// The store for a command that only reads; if it does not exist yet, the error says what to do.
 async fn existing_store(home: &Path) -> Result<Store, CommandError> {
     Ok(Store::open_read_only(home).await?)
 }
@@ -118,14 +119,15 @@ pub async fn find_run(store: &Store, text: &str) -> Result<RunId, CommandError> 
         let latest = store.runs(1, 0).await?;
         return latest.first().map(|run| run.id).ok_or_else(|| "there are no runs in this store yet".into());
     }
-    let number = text.parse().map_err(|_| format!("`{}` is no run: give its number, or `latest`", printable(text)))?;
+    let number =
+        text.parse().map_err(|_| format!("`{}` is not a run: give its number, or `latest`", printable(text)))?;
     let run = store.run(RunId(number)).await?;
     let list = || command_line(store.home(), &["runs"]);
     let run = run.ok_or_else(|| format!("there is no run {number} in this store; `{}` lists them", list()))?;
     Ok(run.summary.id)
 }
 
-/// How many columns a table may take: those of the terminal, any number where there is none.
+/// How many columns a table may use: those of the terminal, or any number without a terminal.
 fn terminal_width() -> usize {
     console::Term::stdout().size_checked().map_or(usize::MAX, |(_, columns)| usize::from(columns))
 }
@@ -174,12 +176,12 @@ impl Printed {
     }
 }
 
-/// Prints one JSON value on standard output. A reader that has gone away is no error.
+/// Prints one JSON value on standard output. A reader that has exited is not an error.
 fn print_json(value: &Value) -> Result<(), CommandError> {
     print_out(&serde_json::to_string_pretty(value)?)
 }
 
-/// Prints text and a line break on standard output. A reader that has gone away is no error.
+/// Prints text and a line break on standard output. A reader that has exited is not an error.
 fn print_out(text: &str) -> Result<(), CommandError> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),

@@ -29,7 +29,7 @@ use crate::terminal::print_line;
 const POOL: &str = "run";
 /// How often the state of the run is read.
 const PAUSE: Duration = Duration::from_millis(500);
-/// After how many seconds without a task a job ends: others may be ready soon.
+/// A job ends after this many seconds without a task: others may be ready soon.
 const IDLE: f64 = 60.0;
 
 pub async fn run(home: &Path, args: RunArgs) -> Result<ExitCode, CommandError> {

@@ -13,8 +13,8 @@ pub async fn run(remote: &Remote, args: &RunArg, paused: bool) -> Result<ExitCod
     let action = if paused { "pause" } else { "resume" };
     remote.post(format!("/api/v1/runs/{run}/{action}"), &json!({})).await?;
     super::print_out(&match paused {
-        true => format!("run {run} begins no more tasks; `assay resume {run}` lifts that"),
-        false => format!("run {run} begins tasks again"),
+        true => format!("run {run} starts no more tasks until `assay resume {run}`"),
+        false => format!("run {run} starts tasks again"),
     })?;
     Ok(ExitCode::SUCCESS)
 }

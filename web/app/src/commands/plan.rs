@@ -21,7 +21,7 @@ use crate::tables::format_table;
 use crate::terminal::print_line;
 use crate::workflow_plugins;
 
-/// What is known of a task before anything runs.
+/// What is known about a task before anything runs.
 enum Prospect {
     /// The cache has its result.
     Cached(Finished),
@@ -181,7 +181,7 @@ pub(super) async fn find_cached_keys(
     Ok(prospects.iter().all(is_known).then(|| keys.into_iter().map(address).collect()))
 }
 
-/// What becomes of each task. A job whose cells depend on results gets its tasks if these results are known.
+/// The prospect of each task. A job whose cells depend on results gets its tasks if these results are known.
 async fn find_prospects(workflow: &mut Workflow, store: Option<&Store>) -> Result<Outlook, CommandError> {
     let mut known: BTreeMap<usize, Finished> = BTreeMap::new();
     let mut keys = WorkKeys::default();
@@ -230,7 +230,7 @@ fn can_be_decided(workflow: &Workflow, job: &Job, known: &BTreeMap<usize, Finish
     job.awaits.as_ref().is_some_and(|awaits| awaits.iter().all(is_known))
 }
 
-/// What becomes of a task as far as its needs and its condition decide it; `None` if it is to be resolved. `warnings` gets those
+/// The prospect of a task as far as its needs and its condition decide it; `None` if it is to be resolved. `warnings` gets those
 /// of its condition.
 fn decided(
     workflow: &Workflow,
@@ -255,7 +255,7 @@ fn decided(
     }
 }
 
-/// What becomes of a task whose config is known. `keys` are the cache keys of the tasks before it; its own is added.
+/// The prospect of a task whose config is known. `keys` are the cache keys of the tasks before it; its own is added.
 async fn prospect_of(
     ix: usize,
     mut step: ResolvedStep,
@@ -359,7 +359,7 @@ fn print_plan(
         let without = if unknown.is_empty() { String::new() } else { format!(", without {}", unknown.join(", ")) };
         print_line(format_args!("{runs} would take about {}, as in earlier runs{without}", duration(estimate.seconds)));
     } else if runs > 0 {
-        print_line("how long it takes is not known: no run of a workflow of this name has finished these jobs yet");
+        print_line("the duration is unknown: no run of a workflow of this name has finished these jobs yet");
     }
     Ok(())
 }

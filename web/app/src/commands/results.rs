@@ -28,7 +28,7 @@ pub async fn render_results(store: &Store, args: &ResultsArgs, width: usize) -> 
         Format::Json => Printed::json(&as_json(&record, &results)?)?,
         Format::Csv => Printed::out(results_csv(&results).trim_end()),
         _ if results.rows.is_empty() => {
-            Printed::err(format!("run {id} has no results yet; `assay show {id}` says how it stands"))
+            Printed::err(format!("run {id} has no results yet; `assay show {id}` shows its state"))
         }
         Format::Markdown => {
             let notes: Vec<String> = notes.iter().map(|note| format!("\n{note}")).collect();

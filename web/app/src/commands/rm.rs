@@ -22,7 +22,7 @@ pub async fn run(home: &Path, args: &RmArgs) -> Result<ExitCode, CommandError> {
         print_line(format_args!("run {run} ({}) was removed", printable(&removed.name)));
         for heir in removed.passed_on {
             print_line(format_args!(
-                "  run {} was answered from it: its task {} now keeps that attempt",
+                "  run {} used its result from the cache: its task {} now keeps that attempt",
                 heir.run, heir.ix
             ));
         }

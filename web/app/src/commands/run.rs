@@ -1,4 +1,4 @@
-//! `assay run`: an orchestrator and a worker in this process, and every attempt in an executor process of its own.
+//! `assay run`: an orchestrator and a worker in this process, and every attempt in a separate executor process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ pub struct RunRequest {
     pub workflow: Workflow,
     /// The jobs whose tasks run although their results are known.
     pub forced: BTreeSet<String>,
-    /// At most so many tasks at the same time.
+    /// The largest number of tasks that run at the same time.
     pub jobs: Option<u32>,
     pub tags: Vec<String>,
     pub note: String,
@@ -136,7 +136,7 @@ pub async fn execute_locally(
     Ok((report, record))
 }
 
-/// The part of the workflow that was asked for, and the jobs whose tasks run although their results are known.
+/// The requested part of the workflow, and the jobs whose tasks run even if their results are cached.
 fn select_jobs(workflow: Workflow, args: &StartArgs) -> Result<(Workflow, BTreeSet<String>), CommandError> {
     let workflow = if args.only.is_empty() { workflow } else { workflow.only(&args.only)? };
     let forced = match (args.force, args.only.is_empty()) {

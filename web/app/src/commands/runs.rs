@@ -57,7 +57,7 @@ pub async fn text(store: &Store, home: &Path, args: &RunsArgs) -> Result<Printed
     Ok(Printed::out(format_table(&head.map(str::to_owned), &rows.collect::<Vec<_>>())))
 }
 
-/// The runs that were asked for, newest first.
+/// The requested runs, newest first.
 async fn find_runs(store: &Store, args: &RunsArgs) -> Result<Vec<RunSummary>, CommandError> {
     let filter = read_filter(args)?;
     // Newest first is how the store gives them: without another order, no more are needed than are shown.

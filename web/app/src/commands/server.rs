@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use assay_server::{Hub, HubSettings, Pilots, Pools, TokenSource};
+use assay_server::{Hub, HubSettings, LabLedger, Pilots, Pools, TokenSource};
 use assay_store::Store;
 use assay_ui::{Certificate, Lab, Limiter, Reporter};
 use serde_json::Value;
@@ -165,11 +165,14 @@ async fn pilot_token(home: &Path, store: &Store) -> Result<String, CommandError>
     use std::os::unix::fs::OpenOptionsExt;
     let path = home.join("pilot.token");
     if let Ok(token) = std::fs::read_to_string(&path)
-        && store.token_scope(&assay_ui::hash_token(token.trim())).await?.as_deref() == Some(Scope::Worker.name())
+        && let Some((_, scope)) = store.find_token(&assay_ui::hash_token(token.trim())).await?
+        && scope == Scope::Worker.name()
     {
         return Ok(token.trim().to_owned());
     }
-    let (_, token) = super::token::create_token(store, Scope::Worker, None).await?;
+    let (id, token) = super::token::create_token(store, Scope::Worker, None).await?;
+    let action = format!("create token {id} with the scope `{}` for pilots", Scope::Worker.name());
+    LabLedger::record_action(store, action).await?;
     let mut options = File::options();
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
     writeln!(file, "{token}")?;

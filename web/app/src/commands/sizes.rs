@@ -4,7 +4,7 @@ use assay_spec::{ArtifactRef, Finished, Output, OutputKind, ResolvedStep, Workfl
 use assay_steps::{PlannedSize, plan_size};
 use serde_json::{Value, json};
 
-/// The config of a task before anything runs. The outputs of all tasks stand for themselves: each is an artifact whose hash is
+/// The config of a task before anything runs. The outputs of all tasks are placeholders: each is an artifact whose hash is
 /// the task's place. None if the config depends on more than that, such as the metrics of an earlier task.
 pub fn resolve_planned(workflow: &Workflow, ix: usize) -> Option<ResolvedStep> {
     let kinds = super::step_kinds();

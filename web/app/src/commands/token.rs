@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use assay_store::{Store, TokenView};
+use assay_spec::printable;
+use assay_store::{NewAction, Store, TokenView};
 use serde_json::json;
 
 use crate::cli::CommandError;
@@ -40,6 +41,7 @@ async fn run_command(store: &Store, command: TokenCommand) -> Result<ExitCode, C
     match command {
         TokenCommand::Create { scope, expires } => {
             let (id, token) = create_token(store, scope, expires).await?;
+            record_command(store, format!("create token {id} with the scope `{}`", scope.name())).await?;
             print_line(format_args!("token {id}; it is shown only this once, since the store keeps only its hash"));
             super::print_out(&token)?;
         }
@@ -65,10 +67,20 @@ async fn run_command(store: &Store, command: TokenCommand) -> Result<ExitCode, C
         }
         TokenCommand::Revoke { token } => {
             store.revoke_token(token).await?;
+            record_command(store, format!("revoke token {token}")).await?;
             print_line(format_args!("token {token} is revoked"));
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Records a command in the audit log, with the user who ran it.
+async fn record_command(store: &Store, action: String) -> Result<(), CommandError> {
+    let user = std::env::var("USER").unwrap_or_default();
+    let user = if user.is_empty() { rustix::process::getuid().as_raw().to_string() } else { user };
+    let origin = format!("command line of {}", printable(&user));
+    store.record_action(NewAction { token: None, origin, action, result: "done".to_owned() }).await?;
+    Ok(())
 }
 
 /// 256 random bits.

@@ -26,7 +26,9 @@ pub async fn run(home: &Path, remote: &Remote, args: WorkerArgs) -> Result<ExitC
     let devices = machine.devices();
     let LocalNode { capacity, finder, .. } = machine;
     let cpus = args.cpus.map_or(capacity.cpus, |cpus| cpus.min(capacity.cpus));
-    let capacity = Capacity { name: args.name.unwrap_or_else(host_name), attempts: args.jobs, cpus, ..capacity };
+    let memory = args.memory_gib.map_or(capacity.memory, |gib| capacity.memory.min((gib * f64::from(1 << 30)) as u64));
+    let name = args.name.unwrap_or_else(host_name);
+    let capacity = Capacity { name, attempts: args.jobs, cpus, memory, ..capacity };
     let settings = RemoteSettings {
         transport: remote.transport().clone(),
         labels: args.labels.into_iter().collect(),

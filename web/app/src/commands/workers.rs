@@ -16,7 +16,7 @@ pub async fn run(remote: &Remote, args: &WorkersArgs) -> Result<ExitCode, Comman
         None => list_workers(remote, args.json).await,
         Some(WorkersAction::Drain { name }) => {
             let count = change_workers(remote, "drain", name).await?;
-            super::print_out(&format!("{count} workers get no new tasks and hand back those that they have: {name}"))?;
+            super::print_out(&format!("{count} workers get no new tasks and return their running ones: {name}"))?;
             Ok(ExitCode::SUCCESS)
         }
         Some(WorkersAction::Resume { name }) => {

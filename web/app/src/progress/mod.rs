@@ -1,4 +1,4 @@
-//! What a person sees while a run goes on: a live tree on a terminal, plain lines elsewhere.
+//! What a person sees during a run: a live tree on a terminal, plain lines elsewhere.
 
 mod plain;
 mod state;
@@ -58,7 +58,7 @@ pub async fn show_progress(mut board: Board, mut events: UnboundedReceiver<RunEv
 fn draw_frame(terminal: &console::Term, board: &Board, elapsed: Duration, drawn: usize) -> usize {
     let (height, width) = terminal.size();
     let lines = render_tree(board, elapsed, usize::from(width), usize::from(height).saturating_sub(1).max(4));
-    // A terminal that is gone is no reason to stop a run.
+    // A closed terminal does not stop a run.
     let _ = terminal.clear_last_lines(drawn);
     let _ = terminal.write_str(&lines.iter().map(|line| format!("{line}\n")).collect::<String>());
     lines.len()

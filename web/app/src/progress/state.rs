@@ -1,4 +1,4 @@
-//! The state behind the display: what is known of each task, as the events have told.
+//! The state behind the display: what is known about each task from the events.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -110,7 +110,7 @@ impl Row {
     }
 }
 
-/// Minutes and seconds, with hours where there are any.
+/// Minutes and seconds, with hours if there are any.
 pub fn format_clock(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds / 3600 {

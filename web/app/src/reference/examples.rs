@@ -11,6 +11,8 @@ pub fn example(kind: &str) -> Option<&'static str> {
         "benchmark" => include_str!("../../../../docs/src/examples/benchmark.yaml"),
         "throughput" => include_str!("../../../../docs/src/examples/throughput.yaml"),
         "command" => include_str!("../../../../docs/src/examples/command.yaml"),
+        "plugin" => include_str!("../../../../docs/src/examples/plugin.yaml"),
+        "search" => include_str!("../../../../docs/src/examples/search.yaml"),
         _ => return None,
     })
 }

@@ -250,7 +250,7 @@ fn plural(kind: &str) -> String {
     format!("{kind}s")
 }
 
-/// The bounds of a number: `, 1 to 64`, `, at least 1`, `, above 0`; nothing where there are none.
+/// The bounds of a number: `, 1 to 64`, `, at least 1`, `, above 0`; empty without bounds.
 fn range(schema: &Value) -> String {
     let bound = |key: &str| schema.get(key).filter(|value| value.is_number()).map(number);
     let (least, above) = (bound("minimum"), bound("exclusiveMinimum"));

@@ -47,7 +47,7 @@ fn workflow(kinds: &[StepKind]) -> Page {
     ];
     for (name, title) in parts {
         if let Parts::Keys(mut fields) = parts_of_definition(&document, name) {
-            // What has a section of its own is not described twice.
+            // A key with its own section is not described twice.
             let described =
                 |field: &Field| field.name == "uses" || parts.iter().any(|(name, _)| field.name.starts_with(name));
             fields.iter_mut().filter(|field| described(field)).for_each(|field| field.parts = Parts::Plain);

@@ -46,7 +46,7 @@ pub fn describe_kind(kind: &StepKind, width: usize) -> String {
     if kind.declares("metrics") {
         text.wrapped(
             2,
-            "whatever the step reports; those that the option `metrics` names are columns of the table of results",
+            "any metric of the step; those that the option `metrics` names are columns of the table of results",
         );
     }
     if let Some(example) = example(kind.name) {

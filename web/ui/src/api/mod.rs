@@ -1,8 +1,8 @@
 //! The JSON API: what the pages show, for scripts. [`ENDPOINTS`] is its documentation; the page at `/api` prints it, `openapi` makes an
 //! OpenAPI document of it, and a test asks every one of them. Addresses without a version are the same as those of version 1.
 //!
-//! Times are milliseconds since 1970. A float that JSON cannot hold is a string: `"NaN"`, `"inf"`, `"-inf"`. An error is
-//! `{"status", "error", "hint"}` with the same HTTP status.
+//! Times are milliseconds since 1970. A float that JSON cannot represent is a string: `"NaN"`, `"inf"`, `"-inf"`. An
+//! error is `{"status", "error", "hint"}` with the same HTTP status.
 
 mod compare;
 mod curves;
@@ -38,7 +38,7 @@ pub(crate) struct Endpoint {
 
 const METRIC: (&str, &str) = ("metric", "the metric's name, such as train/loss");
 const POINTS: (&str, &str) =
-    ("points", "at most so many points a curve (2000); by cell, longer curves are the means of bins over all points");
+    ("points", "points per curve at most (2000); by cell, longer curves are the means of bins over all points");
 const BY: (&str, &str) = ("by", "`cell` for the mean and the range of the replicates (default), `task` for each task");
 const JOB: (&str, &str) = ("job", "only the tasks of this job");
 const CELL: (&str, &str) = ("cell", "only the tasks of this cell");
@@ -62,7 +62,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         about: "The runs, the newest first.",
         query: &[
             ("limit", "how many (50, at most 500)"),
-            ("offset", "how many to pass over"),
+            ("offset", "how many to skip"),
             ("filter", "only runs that match, as on the page of runs: `state:failed states>32 accuracy>0.5`"),
             ("tag", "only runs that have this tag"),
             ("name", "only runs whose workflow's name contains this"),
@@ -74,7 +74,7 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
         query: &[
             OF,
             ("metrics", "only these metrics, with commas between them; `*` stands for any text (the headlines)"),
-            ("threshold", "the smallest change worth a verdict, relative to the base (0.05)"),
+            ("threshold", "the smallest relevant change, relative to the base (0.05)"),
         ],
     },
     Endpoint {
@@ -99,12 +99,12 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint { path: "/api/runs/{run}", about: "A run: its state, workflow, parameters and machine.", query: &[] },
     Endpoint {
         path: "/api/runs/{run}/tasks",
-        about: "The run's tasks, in order. Those under way carry the last values of their metrics so far.",
+        about: "The run's tasks, in order. Running tasks have the latest values of their metrics.",
         query: &[],
     },
     Endpoint {
         path: "/api/runs/{run}/results",
-        about: "The table of results: a row for each cell, a column for each headline metric, what may be said of each.",
+        about: "The table of results: a row for each cell, a column for each headline metric, and its verdict.",
         query: &[],
     },
     Endpoint { path: "/api/runs/{run}/artifacts", about: "The artifacts of the run's tasks.", query: &[] },
@@ -125,11 +125,11 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint { path: "/api/runs/{run}/tasks/{task}", about: "A task and its attempts.", query: &[] },
     Endpoint {
         path: "/api/runs/{run}/tasks/{task}/log",
-        about: "The task's log. `next` is what to give as `after` to go on.",
+        about: "The task's log. Pass `next` as `after` to continue.",
         query: &[
-            ("after", "only lines behind this one"),
+            ("after", "only lines after this one"),
             ("limit", "how many lines (500, at most 5000)"),
-            ("tail", "the last so many lines instead"),
+            ("tail", "the last lines instead, at most this number"),
             ("level", "only these levels, separated by commas: info, warn, error, stderr"),
         ],
     },

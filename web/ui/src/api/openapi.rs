@@ -52,7 +52,14 @@ const LAB: &[LabEndpoint] = &[
     lab("get", "/api/v1/pools", "read", "The pools of a cluster's jobs.", &[]),
     lab("post", "/api/v1/pools", "admin", "Adds or changes a pool.", &[]),
     lab("post", "/api/v1/pools/remove", "admin", "Removes a pool and cancels its jobs.", &[]),
-    lab("post", "/api/v1/reports", "read", "Carries out a reading command of `assay --server`.", &[]),
+    lab(
+        "get",
+        "/api/v1/audit",
+        "admin",
+        "The latest actions, the last one first: at most `?limit=` (100, at most 1000), only those with a number below `?before=`.",
+        &[],
+    ),
+    lab("post", "/api/v1/reports", "read", "Runs a read-only command of `assay --server`.", &[]),
     lab("get", "/api/v1/worker", "worker", "The WebSocket of a worker.", &[]),
     lab("get", "/api/v1/artifacts/{hash}", "read", "The content of an artifact.", &[]),
     lab("get", "/api/v1/resume/{key}/{path}", "worker", "A checkpoint that an attempt resumes from.", &[]),
@@ -85,7 +92,7 @@ fn openapi(has_lab: bool) -> Value {
             "title": "Assay",
             "version": env!("CARGO_PKG_VERSION"),
             "summary": "Runs of experiments with sequence models: their tasks, results, curves and comparisons.",
-            "description": "Times are milliseconds since 1970. A float that JSON cannot hold is a string: \"NaN\", \"inf\", \"-inf\". \
+            "description": "Times are milliseconds since 1970. A float that JSON lacks is a string: \"NaN\", \"inf\", \"-inf\". \
                 Answers have an ETag and may be compressed. Within version 1, members of answers are added and not removed.",
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },

@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::Lab;
+use super::audit::{describe_action, record_action, record_of};
 use super::limits::{Client, Peer, Stream, count_body};
 use crate::error::Failure;
 use crate::mlflow::{READING, is_tracking_path, refuse_request};
@@ -31,6 +32,7 @@ fn allowed_scopes(method: &Method, path: &str) -> &'static [&'static str] {
         _ if path.strip_prefix("/api/2.0/mlflow/").is_some_and(|call| READING.contains(&call)) => {
             &["read", "submit", "worker", "admin"]
         }
+        "/audit" | "/api/v1/audit" => &["admin"],
         // A pool runs commands of the cluster as the server's user.
         _ if begins("/api/v1/pools") && method != Method::GET => &["admin"],
         _ if method == Method::GET || method == Method::HEAD => &["read", "submit", "worker", "admin"],
@@ -95,44 +97,71 @@ pub(super) async fn check_token(State(lab): State<Arc<Lab>>, request: Request, n
     }
     let allowed = allowed_scopes(request.method(), request.uri().path());
     let peer = request.extensions().get::<Peer>().copied();
-    let (mut client, mut scope) = (Client::at(peer), None);
+    let (mut client, mut scope, mut number) = (Client::at(peer), None, None);
     if let Some(token) = read_token(request.headers()).filter(|_| lab.guarded) {
         let hash = hash_token(&token);
-        scope = match lab.store.token_scope(&hash).await {
-            Ok(scope) => scope,
+        match lab.store.find_token(&hash).await {
+            Ok(Some((id, found))) => (client, scope, number) = (Client::Token(hash), Some(found), Some(id)),
+            Ok(None) => {}
             Err(error) => return answer_failure(Failure::internal(error)),
-        };
-        if scope.is_some() {
-            client = Client::Token(hash);
         }
     }
     let stream = match lab.limiter.admit(client, Instant::now()) {
         Ok(stream) => Arc::new(stream),
         Err(excess) => return excess.mark(answer_failure(excess.failure())),
     };
-    if !lab.guarded || allowed.is_empty() {
-        return run_counted(request, next, stream).await;
+    let action = describe_action(request.method(), request.uri().path());
+    let refusal = match &scope {
+        _ if !lab.guarded || allowed.is_empty() => None,
+        Some(scope) if allowed.contains(&scope.as_str()) => None,
+        scope => Some(scope_failure(scope.as_deref(), allowed, is_tracking)),
+    };
+    let Some(refusal) = refusal else {
+        let Some(action) = action else { return run_counted(request, next, stream).await };
+        // A client that disconnects must not prevent the record.
+        let recorded = tokio::spawn(async move {
+            let response = run_counted(request, next, stream).await;
+            let action = record_of(action, number, origin_of(peer), &response);
+            record_action(&lab, action).await;
+            response
+        });
+        return recorded.await.unwrap_or_else(|error| answer_failure(Failure::internal(error)));
+    };
+    let status = refusal.status;
+    let mut response = answer_failure(refusal);
+    if status == 401 {
+        let basic = HeaderValue::from_static("Basic realm=\"assay\", charset=\"UTF-8\"");
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, basic);
+    } else if let Some(action) = action {
+        let action = record_of(action, number, origin_of(peer), &response);
+        record_action(&lab, action).await;
     }
+    response
+}
+
+/// Why a request with this scope, or without a valid token, is refused.
+fn scope_failure(scope: Option<&str>, allowed: &[&str], is_tracking: bool) -> Failure {
     match scope {
-        Some(scope) if allowed.contains(&scope.as_str()) => run_counted(request, next, stream).await,
-        Some(scope) => answer_failure(Failure {
+        Some(scope) => Failure {
             status: 403,
             error: format!("a token with the scope `{scope}` does not allow this"),
             hint: format!("create one with `assay token create --scope {}`", allowed[0]),
-        }),
+        },
         None => {
             // MLflow's client sends the value of its own variable.
             let variable = if is_tracking { "MLFLOW_TRACKING_TOKEN" } else { "ASSAY_TOKEN" };
-            let mut response = answer_failure(Failure {
+            Failure {
                 status: 401,
                 error: "the request has no valid token: it is missing or unknown, it expired, or it was revoked".into(),
                 hint: format!("create one on the server with `assay token create`, and set {variable} to it"),
-            });
-            let basic = HeaderValue::from_static("Basic realm=\"assay\", charset=\"UTF-8\"");
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, basic);
-            response
+            }
         }
     }
+}
+
+/// Where a request comes from, for the audit log.
+fn origin_of(peer: Option<Peer>) -> String {
+    peer.map_or_else(String::new, |Peer(address)| address.to_canonical().to_string())
 }
 
 /// Passes a request on that counts as in progress until its answer was sent. The connection of a worker keeps `stream` from the
@@ -165,6 +194,8 @@ mod tests {
         check(Method::PUT, "/api/v1/files/00", Some("submit"));
         check(Method::POST, "/api/v1/pools", Some("admin"));
         check(Method::GET, "/api/v1/pools", Some("read"));
+        check(Method::GET, "/audit", Some("admin"));
+        check(Method::GET, "/api/v1/audit", Some("admin"));
         check(Method::GET, "/api/v1/worker", Some("worker"));
         check(Method::PUT, "/api/v1/uploads/1/2/3/00", Some("worker"));
         check(Method::DELETE, "/anything", Some("submit"));

@@ -32,7 +32,7 @@ pub(super) async fn show_metrics(State(lab): State<Arc<Lab>>) -> Response {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
     };
-    gauge(&mut text, "assay_runs_running", "Runs that are under way.");
+    gauge(&mut text, "assay_runs_running", "Runs in progress.");
     let _ = writeln!(text, "assay_runs_running {}", lab.hub.running_count());
     gauge(&mut text, "assay_workers", "Worker nodes by whether they are connected.");
     for state in ["connected", "away"] {

@@ -25,7 +25,7 @@ const MOST_CLIENTS: usize = 10_000;
 /// The longest `Retry-After`.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
-/// What one client may ask of a server.
+/// The limits of one client of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Requests per second.

@@ -4,6 +4,7 @@
 //! ([`access`]).
 
 mod access;
+mod audit;
 mod health;
 mod limits;
 mod pools;
@@ -76,6 +77,7 @@ pub(crate) fn with_lab(pages: Router, lab: Arc<Lab>) -> Router {
         .route("/api/v1/workers/resume", post(workers::resume_workers))
         .route("/api/v1/pools", get(pools::list_pools).post(pools::allocate_pool))
         .route("/api/v1/pools/remove", post(pools::remove_pool))
+        .route("/api/v1/audit", get(audit::list_actions))
         .route("/api/v1/reports", post(runs::answer_command))
         .route("/api/v1/worker", get(socket::connect_worker))
         .route("/api/v1/artifacts/{hash}", get(transfer::send_artifact))

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use assay_core::RunId;
 use assay_server::{HubError, LabSubmission};
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
+use axum::response::IntoResponse;
+use axum::{Extension, Json};
 use serde_json::{Value, json};
 
 use super::Lab;
+use super::audit::Action;
 use crate::error::Failure;
 use crate::query::{Choices, run_of};
 
@@ -29,7 +31,7 @@ pub(super) fn read_json<T: serde::de::DeserializeOwned>(body: &Bytes) -> Result<
     serde_json::from_slice(body).map_err(wrong)
 }
 
-/// Begins a run, in a task that outlives the request: a client that disconnects must not leave a run half begun.
+/// Starts a run, in a task that outlives the request: a client that disconnects must not leave a run half started.
 async fn begin_run(lab: &Lab, submission: LabSubmission) -> Result<RunId, Failure> {
     let hub = Arc::clone(&lab.hub);
     let begun = tokio::spawn(async move { hub.submit(submission).await });
@@ -37,10 +39,11 @@ async fn begin_run(lab: &Lab, submission: LabSubmission) -> Result<RunId, Failur
 }
 
 /// Begins a run: `{"run": ID}`.
-pub(super) async fn submit_run(State(lab): State<Arc<Lab>>, body: Bytes) -> Result<Json<Value>, Failure> {
+pub(super) async fn submit_run(State(lab): State<Arc<Lab>>, body: Bytes) -> Result<impl IntoResponse, Failure> {
     let submission: LabSubmission = read_json(&body)?;
+    let file = submission.file.clone();
     let run = begin_run(&lab, submission).await?;
-    Ok(Json(json!({"run": run.0})))
+    Ok((Extension(Action(format!("submit `{file}` as run {run}"))), Json(json!({"run": run.0}))))
 }
 
 /// Stops a run.
@@ -86,11 +89,14 @@ pub(super) async fn prioritize_run(
     State(lab): State<Arc<Lab>>,
     Path(run): Path<String>,
     body: Bytes,
-) -> Result<Json<Value>, Failure> {
+) -> Result<impl IntoResponse, Failure> {
     let run = run_of(&run)?;
     let Priority { priority } = read_json(&body)?;
     match lab.hub.prioritize(run, priority).await? {
-        true => Ok(Json(json!({"run": run.0, "priority": priority}))),
+        true => {
+            let action = Action(format!("change the priority of run {run} to {priority}"));
+            Ok((Extension(action), Json(json!({"run": run.0, "priority": priority}))))
+        }
         false => Err(refuse_absent(&lab, run).await),
     }
 }
@@ -107,7 +113,10 @@ async fn refuse_absent(lab: &Lab, run: RunId) -> Failure {
 }
 
 /// Submits a finished run again: tasks that succeeded are answered from the cache.
-pub(super) async fn retry_run(State(lab): State<Arc<Lab>>, Path(run): Path<String>) -> Result<Json<Value>, Failure> {
+pub(super) async fn retry_run(
+    State(lab): State<Arc<Lab>>,
+    Path(run): Path<String>,
+) -> Result<impl IntoResponse, Failure> {
     let run = run_of(&run)?;
     let submission = lab.hub.submission_of(run).await?;
     let state = lab.store.run(run).await?.map(|run| run.summary.state);
@@ -116,7 +125,7 @@ pub(super) async fn retry_run(State(lab): State<Arc<Lab>>, Path(run): Path<Strin
         return Err(Failure { status: 409, error, hint: "retry it when it is over".into() });
     }
     let again = begin_run(&lab, LabSubmission { force: false, ..submission }).await?;
-    Ok(Json(json!({"run": again.0})))
+    Ok((Extension(Action(format!("retry run {run} as run {again}"))), Json(json!({"run": again.0}))))
 }
 
 /// Explains why a task does not run: `{"why": TEXT}`.

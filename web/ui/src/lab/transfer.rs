@@ -34,7 +34,7 @@ fn attempt_of(run: i64, task: u32, epoch: u32) -> AttemptId {
 }
 
 fn unexpected_file() -> Failure {
-    Failure::not_found("no run under way needs this file", "the run is over, or the address is wrong")
+    Failure::not_found("no run in progress needs this file", "the run is over, or the address is wrong")
 }
 
 fn io_failure(error: std::io::Error) -> Failure {
@@ -112,7 +112,7 @@ async fn receive_content(
     let (mut pieces, mut written) = (body.into_data_stream(), begin);
     let stalled = |_| Failure { status: 408, error: "the upload stalled".into(), hint: "send the rest".into() };
     while let Some(piece) = tokio::time::timeout(STALL, pieces.next()).await.map_err(stalled)? {
-        let broken = |error| Failure::bad_request(format!("the upload broke off: {error}"), "send the rest");
+        let broken = |error| Failure::bad_request(format!("the upload was interrupted: {error}"), "send the rest");
         let piece = piece.map_err(broken)?;
         written += piece.len() as u64;
         if written > most {
@@ -125,7 +125,7 @@ async fn receive_content(
     drop(file);
     if assay_store::content_of(&part).await?.hash != hash {
         let _ = tokio::fs::remove_file(&part).await;
-        let error = format!("the content received for {hash} has another hash");
+        let error = format!("the content received for {hash} has a different hash");
         return Err(Failure { status: 503, error, hint: "send it again".into() });
     }
     tokio::fs::rename(&part, place).await.map_err(io_failure)?;

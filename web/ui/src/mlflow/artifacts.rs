@@ -160,7 +160,7 @@ async fn write_body(to: &std::path::Path, body: Body, most: u64) -> Result<(), A
         let next = tokio::time::timeout(STALL, pieces.next()).await;
         let next = next.map_err(|_| ApiError::bad_request("The upload stalled for a minute"))?;
         let Some(piece) = next else { break };
-        let piece = piece.map_err(|error| ApiError::bad_request(format!("The upload broke off: {error}")))?;
+        let piece = piece.map_err(|error| ApiError::bad_request(format!("The upload was interrupted: {error}")))?;
         written += piece.len() as u64;
         if written > most {
             return Err(ApiError::too_large(most));

@@ -92,7 +92,7 @@ async fn answer_call(
 async fn read_body(body: Body) -> Result<Fields, ApiError> {
     let content = axum::body::to_bytes(body, LARGEST_REQUEST).await;
     let content = content.map_err(|error| {
-        ApiError::bad_request(format!("The request is larger than {LARGEST_REQUEST} bytes, or broke off: {error}"))
+        ApiError::bad_request(format!("The request is larger than {LARGEST_REQUEST} bytes, or interrupted: {error}"))
     })?;
     Fields::of_json(&content)
 }

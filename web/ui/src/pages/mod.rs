@@ -2,6 +2,7 @@
 
 pub(crate) mod api;
 pub(crate) mod artifact;
+pub(crate) mod audit;
 pub(crate) mod cell;
 pub(crate) mod claims;
 pub(crate) mod compare;

@@ -57,7 +57,7 @@ pub(crate) enum By {
 }
 
 impl By {
-    /// As in a query; a cell unless a task is asked for.
+    /// As in a query; a cell by default.
     pub fn of(text: Option<&str>) -> Self {
         if text == Some("task") { By::Task } else { By::Cell }
     }

@@ -75,7 +75,7 @@ pub(crate) fn number_text(value: f64) -> String {
     format!("{}{suffix}", if text == "-0" { "0" } else { text })
 }
 
-/// At most so many characters; what was cut off is an ellipsis.
+/// At most this number of characters; an ellipsis replaces the rest.
 pub(crate) fn fit_text(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

@@ -192,7 +192,7 @@ fn describe(points: &[CommitPoint], changes: &[ChangeView], counted: usize) -> S
         return format!("{counted} commits with new work are too few to look for changes; {} are needed", 2 * shortest);
     }
     match changes.last() {
-        None => format!("no change of the mean is seen over {counted} commits"),
+        None => format!("no significant change of the mean over {counted} commits"),
         Some(last) => {
             let others = changes.len() - 1;
             let more = if others > 0 { format!("; {others} earlier") } else { String::new() };

@@ -19,7 +19,7 @@ pub(crate) struct ResultsView {
     pub standing: Vec<Option<StateView>>,
     /// By row and column: which tasks ended without a value, such as `1 of 3 diverged`; empty where none did.
     pub missing: Vec<Vec<String>>,
-    /// By row and column: the values as text, their decimal points below each other; empty where there is none.
+    /// By row and column: the values as text, their decimal points below each other; empty if absent.
     pub aligned: Vec<Vec<String>>,
     /// The conclusions at the head of the page: the metrics whose cells were ranked.
     pub answers: Vec<Answer>,

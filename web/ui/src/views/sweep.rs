@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::states::is_final;
 
-/// What stands for an axis that a task does not have.
+/// The placeholder of an axis that a task does not have.
 pub(crate) const ABSENT: &str = "—";
 /// What is chosen to have no axis in a direction.
 pub(crate) const NO_AXIS: &str = "-";
@@ -215,7 +215,7 @@ fn axis_values(tasks: &[&TaskView], axis: &str) -> Vec<String> {
             values.push(value);
         }
     }
-    // A stable sort: what is no number stays where it was, behind the numbers.
+    // A stable sort: what is not a number stays where it was, behind the numbers.
     let number = |text: &String| text.parse::<f64>().unwrap_or(f64::INFINITY);
     values.sort_by(|a, b| number(a).total_cmp(&number(b)));
     values

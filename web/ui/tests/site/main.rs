@@ -171,16 +171,16 @@ async fn the_columns_of_runs_are_chosen_in_the_address() {
 async fn what_is_wrong_is_said_as_a_page_or_as_json() {
     let site = site().await;
     for (path, status, says) in [
-        ("/nowhere", 404, "begin at the list of runs"),
+        ("/nowhere", 404, "start at the list of runs"),
         ("/runs/99", 404, "there is no run 99"),
         ("/runs/0", 404, "<code>0</code> is not a run number"),
         ("/runs/%2e%2e", 404, "is not a run number"),
-        ("/runs/%FF", 400, "no text in UTF-8"),
+        ("/runs/%FF", 400, "not UTF-8 text"),
         ("/runs/1/tasks/57", 404, "run 1 has no task 57"),
-        ("/runs/1/tasks/-1", 404, "<code>-1</code> is no task"),
-        ("/runs/1/tasks/4294967296", 404, "is no task"),
+        ("/runs/1/tasks/-1", 404, "<code>-1</code> is not a task"),
+        ("/runs/1/tasks/4294967296", 404, "is not a task"),
         ("/runs/9223372036854775807/sweep", 404, "there is no run"),
-        ("/runs/1/workflow/x", 404, "begin at the list of runs"),
+        ("/runs/1/workflow/x", 404, "start at the list of runs"),
     ] {
         let answer = site.get(path).await;
         assert_eq!(answer.status, status, "{path}");

@@ -37,8 +37,8 @@ pub fn read_babi(
         [] => return Ok(None),
         [only] => *only,
         [first, second, ..] => {
-            let message = format!("`{}` holds both `{first}` and `{second}`", files.name());
-            return Err(DataError::new(message, "keep the one that is meant"));
+            let message = format!("`{}` contains both `{first}` and `{second}`", files.name());
+            return Err(DataError::new(message, "keep the intended one"));
         }
     };
     let text = files.read_text(name, MOST_BYTES)?;
@@ -68,7 +68,7 @@ pub fn read_babi(
         }
     }
     match questions.is_empty() {
-        true => Err(DataError::new(format!("`{name}` holds no question"), "give the published files")),
+        true => Err(DataError::new(format!("`{name}` contains no question"), "give the published files")),
         false => Ok(Some((questions, name.to_owned()))),
     }
 }
@@ -110,6 +110,6 @@ mod tests {
         assert_eq!(message("1 He ran.\nShe ran.\n"), line(2, "it does not begin with a number"));
         assert_eq!(message("1 He ran.\n2 Why?\t\t1\n"), line(2, "the question has no answer"));
         assert_eq!(message("1\n"), line(1, "it has no number and sentence"));
-        assert!(message("1 He ran.\n").ends_with("holds no question"));
+        assert!(message("1 He ran.\n").ends_with("contains no question"));
     }
 }

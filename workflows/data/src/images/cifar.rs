@@ -44,8 +44,8 @@ fn read_batch(files: &Files, name: &str, set: &mut ImageSet) -> Result<(), DataE
     let (records, rest) = bytes.as_chunks::<RECORD>();
     if !rest.is_empty() || records.is_empty() {
         return Err(DataError::new(
-            format!("`{name}` has {} bytes, which is no multiple of the {RECORD} of a record", bytes.len()),
-            "it is truncated or of another form: give the binary version of CIFAR-10",
+            format!("`{name}` has {} bytes, which is not a multiple of the {RECORD} of a record", bytes.len()),
+            "it is truncated or has another format: give the binary version of CIFAR-10",
         ));
     }
     for (at, record) in records.iter().enumerate() {
@@ -72,7 +72,7 @@ fn class_names(files: &Files) -> Result<Vec<String>, DataError> {
     let names: Vec<String> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
     match names.len() == usize::from(CLASSES) {
         true => Ok(names),
-        false => Err(DataError::new(format!("`{name}` names {} classes in place of 10", names.len()), "get it again")),
+        false => Err(DataError::new(format!("`{name}` names {} classes instead of 10", names.len()), "get it again")),
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
     fn damaged_batches_are_refused() {
         let whole = record(0, [0; 3]);
         let message = |train: &[u8]| read(train, &whole).unwrap_err().message;
-        assert!(message(&whole[..RECORD - 1]).contains("3072 bytes, which is no multiple of the 3073"));
+        assert!(message(&whole[..RECORD - 1]).contains("3072 bytes, which is not a multiple of the 3073"));
         assert!(message(b"").contains("has 0 bytes"));
         let wrong = [whole.clone(), record(10, [0; 3])].concat();
         assert_eq!(message(&wrong), "`data_batch_2.bin`, record 1: the label 10 is above 9");

@@ -64,7 +64,7 @@ fn read_array(files: &Files, name: &str, dims: usize) -> Result<(Vec<usize>, Vec
     if bytes.len() < header || bytes[..4] != magic {
         let start = bytes.iter().take(4).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
         return Err(DataError::new(
-            format!("`{name}` is no IDX file of bytes with {dims} dimensions: it begins with {start}"),
+            format!("`{name}` is not an IDX file of bytes with {dims} dimensions: it begins with {start}"),
             "the published file begins with 00 00 08 and the number of dimensions",
         ));
     }
@@ -75,7 +75,7 @@ fn read_array(files: &Files, name: &str, dims: usize) -> Result<(Vec<usize>, Vec
         let sizes = sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ");
         let rest = bytes.len() - header;
         return Err(DataError::new(
-            format!("`{name}` announces {sizes} bytes and holds {rest}"),
+            format!("`{name}` declares {sizes} bytes and contains {rest}"),
             "it is truncated or damaged: get it again",
         ));
     }
@@ -123,11 +123,11 @@ mod tests {
     fn damaged_files_are_refused() {
         let message = |change: fn(&Path)| read(change).unwrap_err().message;
         let truncated = message(|folder| write(folder, "train-images-idx3-ubyte", &[2, 1, 3], &[1, 2, 3, 4]));
-        assert_eq!(truncated, "`train-images-idx3-ubyte` announces 2 x 1 x 3 bytes and holds 4");
+        assert_eq!(truncated, "`train-images-idx3-ubyte` declares 2 x 1 x 3 bytes and contains 4");
         let huge = message(|folder| write(folder, "train-images-idx3-ubyte", &[u32::MAX; 3], &[1]));
-        assert!(huge.contains("and holds 1"), "{huge}");
+        assert!(huge.contains("and contains 1"), "{huge}");
         let empty = message(|folder| std::fs::write(folder.join("t10k-labels-idx1-ubyte"), b"").unwrap());
-        assert!(empty.contains("no IDX file of bytes with 1 dimensions"), "{empty}");
+        assert!(empty.contains("not an IDX file of bytes with 1 dimensions"), "{empty}");
         let counts = message(|folder| write(folder, "t10k-labels-idx1-ubyte", &[2], &[1, 1]));
         assert!(counts.contains("1 images and `t10k-labels-idx1-ubyte` 2 labels"), "{counts}");
         let label = message(|folder| write(folder, "t10k-labels-idx1-ubyte", &[1], &[9]));
@@ -135,8 +135,8 @@ mod tests {
         let shape = message(|folder| write(folder, "t10k-images-idx3-ubyte", &[1, 3, 1], &[7, 8, 9]));
         assert!(shape.contains("3 x 1 pixels and its test images 1 x 3"), "{shape}");
         let none = message(|folder| write(folder, "t10k-images-idx3-ubyte", &[0, 1, 3], &[]));
-        assert!(none.contains("announces 0 x 1 x 3 bytes"), "{none}");
+        assert!(none.contains("declares 0 x 1 x 3 bytes"), "{none}");
         let missing = message(|folder| std::fs::remove_file(folder.join("t10k-labels-idx1-ubyte")).unwrap());
-        assert_eq!(missing, "`mnist` holds no file `t10k-labels-idx1-ubyte`");
+        assert_eq!(missing, "`mnist` contains no file `t10k-labels-idx1-ubyte`");
     }
 }

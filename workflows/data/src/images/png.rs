@@ -55,7 +55,7 @@ pub fn read_png_folders(files: &Files, grey: bool) -> Result<Published, DataErro
     let (_, (width, height)) = shape.unwrap_or_default();
     let remarks = match others.as_slice() {
         [] => Vec::new(),
-        [first, ..] => vec![format!("{} files that are no PNG are left out, such as `{first}`", others.len())],
+        [first, ..] => vec![format!("{} files that are not PNG are left out, such as `{first}`", others.len())],
     };
     let published = Published {
         shape: Shape { width, height, channels: if grey { 1 } else { 3 } },
@@ -72,8 +72,8 @@ pub fn read_png_folders(files: &Files, grey: bool) -> Result<Published, DataErro
 /// The split, the class and the name of each file.
 fn place<'a>(files: &Files, pngs: &[&'a str]) -> Result<Vec<(Split, &'a str, &'a str)>, DataError> {
     if pngs.is_empty() {
-        let message = format!("`{}` holds no PNG file", files.name());
-        return Err(DataError::new(message, format!("it holds {}", files.some_names())));
+        let message = format!("`{}` contains no PNG file", files.name());
+        return Err(DataError::new(message, format!("it contains {}", files.some_names())));
     }
     let split_of =
         |name: &str| SPLITS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known)).map(|(_, split)| *split);
@@ -87,7 +87,7 @@ fn place<'a>(files: &Files, pngs: &[&'a str]) -> Result<Vec<(Split, &'a str, &'a
         let at = parts.len();
         if at < 2 || at != depth {
             return Err(DataError::new(
-                format!("`{name}` of `{}` lies in no class's folder", files.name()),
+                format!("`{name}` of `{}` is not in the folder of a class", files.name()),
                 "give CLASS/NAME.png for every image, or train/CLASS/NAME.png and test/CLASS/NAME.png",
             ));
         }
@@ -98,7 +98,7 @@ fn place<'a>(files: &Files, pngs: &[&'a str]) -> Result<Vec<(Split, &'a str, &'a
     match folders.iter().nth(1).filter(|_| !with_splits) {
         None => Ok(placed),
         Some(folder) => Err(DataError::new(
-            format!("the classes of `{}` lie in more than one folder, such as `{folder}`", files.name()),
+            format!("the classes of `{}` are in more than one folder, such as `{folder}`", files.name()),
             "name the splits train, valid and test, or give the folder of the classes",
         )),
     }
@@ -129,7 +129,7 @@ fn read_png_up_to(
     let damaged = |error: minipng::Error| {
         let hint = match error {
             minipng::Error::UnsupportedInterlace => "save it without interlacing",
-            _ => "it is damaged, or no PNG: get it again",
+            _ => "it is damaged, or not a PNG: get it again",
         };
         DataError::new(format!("`{name}` cannot be read as PNG: {error}"), hint)
     };
@@ -138,7 +138,7 @@ fn read_png_up_to(
     let room = header.required_bytes_rgba8bpc().max(header.required_bytes());
     // Data that expand a thousandfold are meant to exhaust the memory: deflate's limit is about that.
     if room as u64 > MOST_PIXELS.min(1032 * 64 * bytes.len() as u64) {
-        let message = format!("`{name}` announces {width} x {height} pixels in {} bytes", bytes.len());
+        let message = format!("`{name}` declares {width} x {height} pixels in {} bytes", bytes.len());
         return Err(DataError::new(message, "bring the images to a size that a model can read"));
     }
     let more = (width * height * if grey { 1 } else { 3 }) as u64;
@@ -185,7 +185,7 @@ mod tests {
             (["cat", "dog"].map(String::from).as_slice(), [0, 1].as_slice())
         );
         assert_eq!(found.train.pixels, [7, 9, 76, 29]);
-        assert_eq!(found.remarks, ["1 files that are no PNG are left out, such as `dog/notes.txt`"]);
+        assert_eq!(found.remarks, ["1 files that are not PNG are left out, such as `dog/notes.txt`"]);
         assert!(found.test.is_none());
         let images = [("set/train/a/1.png", grey.clone()), ("set/train/b/1.png", grey), ("set/test/b/1.png", red)];
         let found = read(&images, false).unwrap();
@@ -207,9 +207,12 @@ mod tests {
         huge[16..20].copy_from_slice(&u32::MAX.to_be_bytes());
         assert!(message(&huge).contains("`a/2.png`"));
         let misplaced = read(&[("a/1.png", good.clone()), ("2.png", good.clone())], true).unwrap_err().message;
-        assert!(misplaced.contains("lies in no class's folder"), "{misplaced}");
+        assert!(misplaced.contains("is not in the folder of a class"), "{misplaced}");
         let none = read(&[("a/1.txt", good)], true).unwrap_err();
-        assert_eq!((none.message.as_str(), none.hint.as_str()), ("`pictures` holds no PNG file", "it holds `a/1.txt`"));
+        assert_eq!(
+            (none.message.as_str(), none.hint.as_str()),
+            ("`pictures` contains no PNG file", "it contains `a/1.txt`")
+        );
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub fn read_listops(files: &Files) -> Result<([Vec<Expression>; 3], Vec<String>)
             split.push(parse(line).map_err(wrong)?);
         }
         if split.is_empty() {
-            return Err(DataError::new(format!("`{name}` holds no expression"), "give the published files"));
+            return Err(DataError::new(format!("`{name}` contains no expression"), "give the published files"));
         }
         used.push(name);
     }
@@ -145,6 +145,6 @@ mod tests {
         assert_eq!(message("[MIN ]\t2"), named("`[MIN` has no argument"));
         assert_eq!(message("[AVG 2 ]\t2"), named("`[AVG` is not a word of ListOps"));
         assert_eq!(message("[MIN 2 ]\tx"), named("the target `x` is not a digit"));
-        assert_eq!(read("").unwrap_err().message, "`basic_train.tsv` holds no expression");
+        assert_eq!(read("").unwrap_err().message, "`basic_train.tsv` contains no expression");
     }
 }

@@ -33,10 +33,10 @@ fn find_lists<'a>(files: &'a Files, difficulty: &str, resolution: Option<usize>)
     }
     lists.sort_unstable();
     if lists.is_empty() {
-        let message = format!("`{}` holds no list `{marker}0.npy`", files.name());
+        let message = format!("`{}` contains no list `{marker}0.npy`", files.name());
         return Err(DataError::new(
             message,
-            format!("it holds {}; give another difficulty or resolution", files.some_names()),
+            format!("it contains {}; give another difficulty or resolution", files.some_names()),
         ));
     }
     match folders.iter().collect::<Vec<_>>().as_slice() {
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(read("lra_release/pathfinder32", Some(32)).unwrap().shape.width, 32);
         let message = |path, resolution| read(path, resolution).unwrap_err().message;
         assert!(message("", None).contains("in more than one resolution: `lra_release/pathfinder32` and"));
-        assert!(message("", Some(128)).contains("holds no list `curv_baseline/metadata/0.npy`"));
+        assert!(message("", Some(128)).contains("contains no list `curv_baseline/metadata/0.npy`"));
         let other = message("lra_release/pathfinder32", Some(64));
         assert!(other.contains("the image has 32 x 32 pixels, and `resolution` is 64"), "{other}");
     }
@@ -178,6 +178,6 @@ mod tests {
         let list = "`pathfinder32/curv_baseline/metadata/0.npy`, line 1:";
         assert_eq!(message("imgs/0 sample_0.png 0 2"), format!("{list} the label is neither 0 nor 1"));
         assert_eq!(message("imgs/0 sample_0.png"), format!("{list} it has no folder, file, number and label"));
-        assert!(message("imgs/0 sample_9.png 0 1").starts_with(&format!("{list} `lra` holds no file")));
+        assert!(message("imgs/0 sample_9.png 0 1").starts_with(&format!("{list} `lra` contains no file")));
     }
 }

@@ -57,8 +57,8 @@ pub fn read_reviews(files: &Files) -> Result<Reviews, DataError> {
     for (split, counts) in ["train", "test"].iter().zip(counts) {
         for (class, count) in ["neg", "pos"].iter().zip(counts) {
             if count == 0 {
-                let message = format!("`{}` holds no review `{split}/{class}/NAME.txt`", base(files.name()));
-                return Err(DataError::new(message, format!("it holds {}", files.some_names())));
+                let message = format!("`{}` contains no review `{split}/{class}/NAME.txt`", base(files.name()));
+                return Err(DataError::new(message, format!("it contains {}", files.some_names())));
             }
         }
     }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        assert_eq!(read(&FOUR[..3]).unwrap_err().message, "`imdb` holds no review `test/pos/NAME.txt`");
+        assert_eq!(read(&FOUR[..3]).unwrap_err().message, "`imdb` contains no review `test/pos/NAME.txt`");
         let empty = [FOUR[0], FOUR[1], FOUR[2], ("test/pos/1_8.txt", " \n")];
         assert_eq!(read(&empty).unwrap_err().message, "the review `aclImdb/test/pos/1_8.txt` is empty");
     }

@@ -33,9 +33,14 @@ pub(super) fn visit_rows<E: From<DataError>>(
     columns: &Columns,
     observe: &mut dyn FnMut(TableRow<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let (mut batches, Described { schema, metadata }) = open(files, name)?;
+    let Described { schema, metadata } = describe(files, name)?;
     let names: Vec<&str> = schema.iter_names().map(|name| name.as_str()).collect();
     let indices = columns.find(name, &names)?;
+    // Only the selected columns are read. The reader needs them in ascending order, and hands them over in this order.
+    let mut selected: Vec<usize> = [Some(indices.text), indices.second, indices.label].into_iter().flatten().collect();
+    selected.sort_unstable();
+    selected.dedup();
+    let mut batches = open(files, name, Some(&selected))?.0;
     let classes = match &columns.label {
         Some(label) => recorded_names(files, name, &metadata, label)?,
         None => None,
@@ -43,7 +48,7 @@ pub(super) fn visit_rows<E: From<DataError>>(
     let mut before = 0;
     while let Some(batch) = without_panic(name, "Arrow", || batches.next())? {
         let column = |index: usize| {
-            let array = batch.arrays().get(index).cloned();
+            let array = selected.binary_search(&index).ok().and_then(|place| batch.arrays().get(place).cloned());
             let missing =
                 || DataError::new(format!("`{name}`: a batch lacks the column `{}`", names[index]), "get it again");
             array.map(|array| (names[index], array)).ok_or_else(missing)
@@ -67,10 +72,12 @@ pub(super) fn visit_rows<E: From<DataError>>(
 /// # Errors
 /// If it is not an Arrow file, or damaged.
 pub(super) fn describe(files: &Files, name: &str) -> Result<Described, DataError> {
-    open(files, name).map(|(_, described)| described)
+    open(files, name, None).map(|(_, described)| described)
 }
 
-fn open(files: &Files, name: &str) -> Result<(Batches, Described), DataError> {
+/// Opens a file. Its batches have the columns `selected`, in ascending order, or all.
+fn open(files: &Files, name: &str, selected: Option<&[usize]>) -> Result<(Batches, Described), DataError> {
+    let selected = selected.map(<[usize]>::to_vec);
     let mut section = files.section(name)?;
     let magic: [u8; 6] = read_magic(&mut section, name)?;
     let pairs = |metadata: Option<&polars_arrow::datatypes::Metadata>| -> Vec<(String, String)> {
@@ -82,7 +89,7 @@ fn open(files: &Files, name: &str) -> Result<(Batches, Described), DataError> {
             schema: (*metadata.schema).clone(),
             metadata: pairs(metadata.custom_schema_metadata.as_deref()),
         };
-        return Ok((Batches::File(FileReader::new(section, metadata, None, None)), described));
+        return Ok((Batches::File(FileReader::new(section, metadata, selected, None)), described));
     }
     // A stream starts with the length of a message.
     if !magic.starts_with(&[0xff; 4]) {
@@ -92,7 +99,7 @@ fn open(files: &Files, name: &str) -> Result<(Batches, Described), DataError> {
     let metadata = without_panic(name, "Arrow", || read_stream_metadata(&mut section))?;
     let described =
         Described { schema: metadata.schema.clone(), metadata: pairs(metadata.custom_schema_metadata.as_ref()) };
-    Ok((Batches::Stream(StreamReader::new(section, metadata, None)), described))
+    Ok((Batches::Stream(StreamReader::new(section, metadata, selected)), described))
 }
 
 impl Batches {

@@ -82,7 +82,7 @@ pub(super) fn check_type(name: &str, column: &str, dtype: &ArrowDataType, is_lab
         return Ok(());
     }
     let (found, needed) = (describe_type(dtype), if is_label { "text or a whole number" } else { "text" });
-    let message = format!("`{name}`: the column `{column}` holds {found}, and {needed} is needed");
+    let message = format!("`{name}`: the column `{column}` contains {found}, and {needed} is needed");
     Err(DataError::new(message, "give another column"))
 }
 

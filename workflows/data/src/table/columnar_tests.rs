@@ -71,7 +71,7 @@ fn columns_of_pandas_are_read_by_their_type() {
         assert_eq!(labels("flag"), ["true", "false", "true", "false"], "{name}");
         let message = |text: &str, label: &str| read_fixture(name, text, Some(label)).unwrap_err().message;
         assert_eq!(message("text", "kind"), format!("`{name}`, row 4: it has no value in the column `text`"));
-        let wrong = format!("`{name}`: the column `frac` holds numbers with a fraction, and text is needed");
+        let wrong = format!("`{name}`: the column `frac` contains numbers with a fraction, and text is needed");
         assert_eq!(message("frac", "kind"), wrong);
         assert!(message("kind", "frac").ends_with("and text or a whole number is needed"));
         assert!(message("body", "kind").starts_with(&format!("`{name}` has no column `body`; it has `text`, `kind`")));
@@ -98,6 +98,23 @@ fn files_that_cannot_be_read_are_errors() {
         error("a.arrow", b"text,label\n"),
         "`a.arrow` is not Arrow: it begins neither as a stream nor as a file"
     );
+}
+
+/// The column `text` is damaged: it is not UTF-8. The other columns can be read, since only the selected ones are.
+#[test]
+fn columns_that_are_not_selected_are_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut content = std::fs::read(fixtures().join("file.arrow")).unwrap();
+    let at = content.windows(3).position(|bytes| bytes == b"abc").unwrap();
+    content[at] = 0xff;
+    std::fs::write(folder.path().join("file.arrow"), content).unwrap();
+    let files = Files::open(folder.path(), "set", folder.path()).unwrap();
+    let rows = read(&files, "file.arrow", TableFormat::Arrow, "kind", Some("small")).unwrap();
+    assert_eq!(rows[3], ("row 4".into(), "y".into(), Some("4".into())));
+    // The label comes before the text in the file, and both may be the same column.
+    let rows = read(&files, "file.arrow", TableFormat::Arrow, "kind", Some("kind")).unwrap();
+    assert_eq!(rows[1].2.as_deref(), Some("y"));
+    assert!(read(&files, "file.arrow", TableFormat::Arrow, "text", None).is_err());
 }
 
 /// Truncated files are errors. Files with a damaged byte give rows or an error, and the reader never panics.

@@ -87,7 +87,7 @@ struct Limited<R> {
 impl<R: Read> Read for Limited<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         if self.left.get() == 0 {
-            let message = format!("it has more than {MOST_RECORD_BYTES} bytes; a quotation mark may lack its end");
+            let message = format!("it has more than {MOST_RECORD_BYTES} bytes; a quotation mark may not be closed");
             return Err(std::io::Error::other(message));
         }
         let read = self.source.read(buffer)?;

@@ -26,7 +26,7 @@ pub struct FolderSplits {
 /// Finds the Parquet and Arrow files of a folder and divides them by split. If no name contains a split, all are for training.
 ///
 /// # Errors
-/// If there is no such file, files of both formats, files of several configurations, or none for training.
+/// If there is no such file, files of both formats, or files of several configurations.
 pub fn find_splits(files: &Files) -> Result<FolderSplits, DataError> {
     let is_table = |name: &&str| {
         let lower = name.to_ascii_lowercase();
@@ -34,12 +34,12 @@ pub fn find_splits(files: &Files) -> Result<FolderSplits, DataError> {
     };
     let tables: Vec<&str> = files.names().filter(is_table).collect();
     if tables.is_empty() {
-        let message = format!("`{}` holds no Parquet or Arrow file", files.name());
-        return Err(DataError::new(message, format!("it holds {}", files.some_names())));
+        let message = format!("`{}` contains no Parquet or Arrow file", files.name());
+        return Err(DataError::new(message, format!("it contains {}", files.some_names())));
     }
     let parquet = |name: &&&str| name.to_ascii_lowercase().ends_with(".parquet");
     if let (Some(one), Some(other)) = (tables.iter().find(parquet), tables.iter().find(|name| !parquet(name))) {
-        let message = format!("`{}` holds both `{one}` and `{other}`", files.name());
+        let message = format!("`{}` contains both `{one}` and `{other}`", files.name());
         return Err(DataError::new(message, "name the folder with the files of one format"));
     }
     // If some tables have a split, a folder of tables without a split, such as `unsupervised`, is not another configuration.
@@ -54,10 +54,6 @@ pub fn find_splits(files: &Files) -> Result<FolderSplits, DataError> {
     }
     if found.splits.iter().all(Vec::is_empty) {
         found.splits[0] = std::mem::take(&mut found.others);
-    }
-    if found.splits[0].is_empty() {
-        let message = format!("`{}` holds no file of the split `train`", files.name());
-        return Err(DataError::new(message, format!("it holds {}", files.some_names())));
     }
     Ok(found)
 }
@@ -122,15 +118,16 @@ mod tests {
         assert_eq!(found.others, ["unsupervised.parquet"]);
         let found = find(&["all/train/0.parquet", "all/test/0.parquet", "all/unsupervised/0.parquet"]).unwrap();
         assert_eq!((found.splits[2].len(), found.others), (1, vec!["all/unsupervised/0.parquet".to_owned()]));
+        let found = find(&["test.parquet"]).unwrap();
+        assert_eq!((found.splits[0].len(), found.splits[2].len()), (0, 1));
         assert_eq!(find(&["data-0.arrow", "data-1.arrow", "state.json"]).unwrap().splits[0].len(), 2);
     }
 
     #[test]
     fn ambiguous_folders_are_refused() {
         let message = |names: &[&str]| find(names).unwrap_err().message;
-        assert_eq!(message(&["a.txt"]), "`set` holds no Parquet or Arrow file");
-        assert_eq!(message(&["train.parquet", "test.arrow"]), "`set` holds both `train.parquet` and `test.arrow`");
-        assert_eq!(message(&["test.parquet"]), "`set` holds no file of the split `train`");
+        assert_eq!(message(&["a.txt"]), "`set` contains no Parquet or Arrow file");
+        assert_eq!(message(&["train.parquet", "test.arrow"]), "`set` contains both `train.parquet` and `test.arrow`");
         assert_eq!(message(&["en/train.parquet", "fr/train.parquet"]), "`set` holds tables in 2 folders: `en`, `fr`");
     }
 }

@@ -61,8 +61,8 @@ pub(super) fn visit_files<E: From<DataError>>(
         is_empty = false;
     }
     if is_empty {
-        let message = format!("`{}` holds no `.json` file with the key `{}`", files.name(), columns.text);
-        return Err(DataError::new(message, format!("it holds {}", files.some_names())).into());
+        let message = format!("`{}` contains no `.json` file with the key `{}`", files.name(), columns.text);
+        return Err(DataError::new(message, format!("it contains {}", files.some_names())).into());
     }
     Ok(())
 }

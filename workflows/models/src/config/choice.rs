@@ -69,7 +69,7 @@ impl ModelChoice {
             };
         };
         if self.dim.is_some() {
-            let message = "`dim` and `parameters` both say how wide the model is";
+            let message = "`dim` and `parameters` both set the width of the model";
             return vec![Finding::new("parameters", message, "give one of them")];
         }
         if let Err(message) = parse_count(parameters) {
@@ -133,7 +133,7 @@ fn unreachable_target(target: u64, nearest: &[Option<SizedModel>]) -> Finding {
             group_digits(target),
             nearest.join(" and ")
         ),
-        "take one of these sizes, or change `layers`, `heads` or another option",
+        "use one of these sizes, or change `layers`, `heads` or another option",
     )
 }
 
@@ -246,10 +246,9 @@ fn target_schema() -> Schema {
     json_schema!({
         "type": ["integer", "string"],
         "minimum": 1,
-        "description": "In the place of `dim`: about how many parameters the model has, as `200_000`, `200k` or `1.5M`. The \
-            width is chosen so that the size comes nearest, among the widths that the other options allow (multiples of \
-            `heads`, for instance). The step reports the width and the exact size. A size that no width comes within 5 % of \
-            is an error.",
+        "description": "Instead of `dim`: the approximate number of parameters, as `200_000`, `200k` or `1.5M`. Among the \
+            widths that the other options allow (multiples of `heads`, for example), the one with the nearest size is \
+            chosen. The step reports the width and the exact size. It is an error if no width comes within 5 %.",
     })
 }
 
@@ -336,7 +335,7 @@ mod tests {
         assert_eq!(at_fault(ten(json!({"dim": 8}))), []);
         assert_eq!(at_fault(ten(json!({"parameters": "1k"}))), []);
         assert!(at_fault(ten(json!({})))[0].1.contains("neither `dim` nor `parameters`"));
-        assert!(at_fault(ten(json!({"dim": 8, "parameters": "1k"})))[0].1.contains("both say how wide"));
+        assert!(at_fault(ten(json!({"dim": 8, "parameters": "1k"})))[0].1.contains("both set the width"));
         assert_eq!(at_fault(ten(json!({"parameters": "wide"})))[0].0, "parameters");
         // Problems that do not depend on the width are also found.
         assert_eq!(at_fault(ten(json!({"parameters": "1k", "scales": [2]})))[0].0, "scales");
@@ -354,7 +353,7 @@ mod tests {
             assert_eq!(choice(written), choice(value));
         }
         let schema = schemars::schema_for!(ModelChoice).to_value().to_string();
-        assert_eq!(schema.matches("In the place of `dim`").count(), 3, "{schema}");
+        assert_eq!(schema.matches("Instead of `dim`:").count(), 3, "{schema}");
         assert!(!schema.contains(r#""required":["dim""#), "{schema}");
         assert!(serde_json::from_value::<ModelChoice>(json!({"family": "ten", "layers": 1, "sates": 1})).is_err());
     }

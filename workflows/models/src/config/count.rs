@@ -25,6 +25,7 @@ impl ModelConfig {
         };
         let head = match task.objective {
             Objective::Classify(classes) => biased(classes as u64, dim),
+            Objective::ClassifyPairs(classes) => biased(classes as u64, dim * common.pair_features.count() as u64),
             Objective::Predict if common.tied => 0,
             Objective::Predict => biased(vocabulary, dim),
         };

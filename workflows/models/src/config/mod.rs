@@ -20,7 +20,7 @@ pub use choice::{ModelChoice, SizedModel};
 pub use finding::Finding;
 pub use model::{Common, ModelConfig};
 pub use pulse::{GateKind, LocalKind, MemoryConfig, Mixing, PulseConfig, PulsePositions, Routing};
-pub use shared::{Checkpoint, FfnKind, NormPlace, Pool};
+pub use shared::{Checkpoint, FfnKind, NormPlace, PairFeatures, Pool};
 pub use sparsity::{SparsityConfig, SparsityKind};
 pub use task::{Objective, Task};
 pub use ten::{Field, Resonance, TenConfig, TenInit, TenPositions};

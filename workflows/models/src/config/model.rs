@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
 use super::pulse::PulseConfig;
-use super::shared::{Checkpoint, Pool};
+use super::shared::{Checkpoint, PairFeatures, Pool};
 use super::ten::TenConfig;
 use super::transformer::TransformerConfig;
 
@@ -28,6 +28,8 @@ pub struct Common {
     pub dim: usize,
     /// The pooling of a classifier.
     pub pool: Pool,
+    /// The features of a classifier of pairs.
+    pub pair_features: PairFeatures,
     /// Whether a language model's output uses its embedding table.
     pub tied: bool,
     /// The fraction of values that training sets to zero.

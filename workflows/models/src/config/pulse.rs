@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, divisor_near, even, fraction, in_range};
 use super::model::Common;
-use super::shared::{Checkpoint, FfnKind, Pool, four, sixty_four};
+use super::shared::{Checkpoint, FfnKind, PairFeatures, Pool, four, sixty_four};
 
 /// The choices of the family `pulse`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,12 +20,12 @@ pub struct PulseConfig {
     /// State slots S of each block: the memory of the model.
     #[schemars(range(min = 1, max = 4096))]
     pub states: usize,
-    /// Width P of a slot; `dim` where it is not given.
+    /// Width P of a slot; `dim` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 8192))]
     pub slot_width: Option<usize>,
-    /// Length C in tokens of a chunk: the slots change once a chunk, and the local mixer sees no further. Chunks begin
-    /// at multiples of C.
+    /// Length C of a chunk in tokens: the slots change once per chunk, and the local mixer sees only its chunk. Chunks
+    /// begin at multiples of C.
     #[serde(default = "sixty_four")]
     #[schemars(range(min = 1, max = 65536))]
     pub chunk: usize,
@@ -36,7 +36,7 @@ pub struct PulseConfig {
     #[serde(default = "two")]
     #[schemars(range(min = 1, max = 4096))]
     pub top_k: usize,
-    /// How a slot takes up what a chunk wrote to it.
+    /// How a slot is updated with what a chunk wrote to it.
     #[serde(default)]
     pub gate: GateKind,
     /// Whether the slots attend to each other after each chunk.
@@ -53,14 +53,14 @@ pub struct PulseConfig {
     #[serde(default = "four")]
     #[schemars(range(min = 1, max = 256))]
     pub heads: usize,
-    /// Makes every n-th block one of full causal attention in place of slots. Its memory grows with the sequence.
+    /// Every n-th block uses full causal attention instead of slots. Its memory grows with the sequence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 2, max = 256))]
     pub attention_every: Option<usize>,
-    /// Gives each block a memory that is addressed by content.
+    /// Adds a content-addressed memory to each block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryConfig>,
-    /// What tells a token its position.
+    /// How positions are encoded.
     #[serde(default)]
     pub positions: PulsePositions,
     /// The feed-forward network of each block.
@@ -70,17 +70,20 @@ pub struct PulseConfig {
     #[serde(default = "four")]
     #[schemars(range(min = 1, max = 16))]
     pub ffn_multiplier: usize,
-    /// How a classifier makes one vector of a sequence.
+    /// How a classifier reduces a sequence to one vector.
     #[serde(default)]
     pub pool: Pool,
-    /// A language model reads its output from the embedding table instead of a matrix of its own.
+    /// What a classifier of pairs computes from the vectors of the two sequences.
+    #[serde(default, skip_serializing_if = "PairFeatures::is_default")]
+    pub pair_features: PairFeatures,
+    /// A language model uses the embedding table as its output matrix instead of a separate one.
     #[serde(default)]
     pub tied: bool,
     /// Share of the values that training sets to zero after the embedding and on each branch; none in evaluation.
     #[serde(default)]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
-    /// What the backward pass computes a second time instead of keeping it.
+    /// Which activations the backward pass recomputes instead of keeping them.
     #[serde(default)]
     pub checkpoint: Checkpoint,
 }
@@ -96,7 +99,7 @@ pub enum Routing {
     TopK,
 }
 
-/// How a slot takes up what a chunk wrote to it.
+/// How a slot is updated with what a chunk wrote to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GateKind {
@@ -139,7 +142,7 @@ pub enum PulsePositions {
     Rope,
     /// A learned vector for each position up to the longest sequence of the data.
     Learned,
-    /// Nothing but the order of chunks and what is causal.
+    /// Only by the order of chunks and by the causal mask.
     None,
 }
 
@@ -169,8 +172,8 @@ impl PulseConfig {
     }
 
     pub(super) fn common(&self) -> Common {
-        let PulseConfig { dim, pool, tied, dropout, checkpoint, chunk, .. } = *self;
-        Common { dim, pool, tied, dropout, checkpoint, chunk, truncate: false }
+        let PulseConfig { dim, pool, pair_features, tied, dropout, checkpoint, chunk, .. } = *self;
+        Common { dim, pool, pair_features, tied, dropout, checkpoint, chunk, truncate: false }
     }
 
     pub(super) fn validate(&self, found: &mut Vec<Finding>) {
@@ -199,7 +202,7 @@ impl PulseConfig {
             found.push(Finding {
                 key: "top_k",
                 message: format!("top_k {} is more than the {} slots of `states`", self.top_k, self.states),
-                hint: format!("keep at most {} slots, or take `routing: dense`, which keeps all", self.states),
+                hint: format!("keep at most {} slots, or use `routing: dense`, which keeps all", self.states),
             });
         }
         if self.mixing == Mixing::On && !self.width().is_multiple_of(self.mixing_heads) {
@@ -223,7 +226,7 @@ impl PulseConfig {
             found.push(Finding::new(
                 "attention_every",
                 format!("attention_every {every} is more than the {} layers: no block would attend", self.layers),
-                "leave it out, or take a smaller one",
+                "leave it out, or use a smaller one",
             ));
         }
         let attends = self.local == LocalKind::Attention || self.attention_every.is_some();
@@ -287,6 +290,6 @@ mod tests {
         let config: ModelConfig = serde_json::from_value(config).unwrap();
         let finding = config.validate().remove(0);
         assert_eq!(finding.message, "top_k 8 is more than the 3 slots of `states`");
-        assert_eq!(finding.hint, "keep at most 3 slots, or take `routing: dense`, which keeps all");
+        assert_eq!(finding.hint, "keep at most 3 slots, or use `routing: dense`, which keeps all");
     }
 }

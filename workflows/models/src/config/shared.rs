@@ -25,7 +25,7 @@ pub enum FfnKind {
     Swiglu,
 }
 
-/// How a classifier makes one vector of a sequence.
+/// How a classifier reduces a sequence to one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Pool {
@@ -38,18 +38,44 @@ pub enum Pool {
     Max,
 }
 
-/// What the backward pass computes a second time instead of keeping it: time against memory. The result is the same.
+/// What a classifier of pairs computes from the vectors u and v of the two sequences, for its last layer. Both are encoded by the same
+/// layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PairFeatures {
+    /// u, v, u * v and u - v, as for the retrieval task of Long Range Arena (Tay et al. 2021).
+    #[default]
+    Interaction,
+    /// u and v.
+    Concatenation,
+}
+
+impl PairFeatures {
+    /// The number of vectors for the last layer.
+    pub(crate) fn count(self) -> usize {
+        match self {
+            PairFeatures::Interaction => 4,
+            PairFeatures::Concatenation => 2,
+        }
+    }
+
+    pub(super) fn is_default(&self) -> bool {
+        *self == PairFeatures::default()
+    }
+}
+
+/// Which activations the backward pass recomputes instead of keeping them: time against memory. The result is the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Checkpoint {
-    /// Nothing: every activation is kept.
+    /// None: every activation is kept.
     #[default]
     None,
-    /// Each block: only what flows between blocks is kept.
+    /// Those of each block: only the activations between blocks are kept.
     Block,
-    /// Each chunk of the sequence, through all blocks and, of a language model, the head and the loss: only what one
-    /// chunk hands to the next is kept. A truncated model needs it not: a language model keeps a few chunks anyway, and a
-    /// classifier runs a few at a time twice where a batch has more than 2048 tokens.
+    /// Those of each chunk of the sequence, through all blocks and, in a language model, the head and the loss: only the
+    /// state between chunks is kept. A truncated model does not need this: a language model keeps only a few chunks
+    /// anyway, and a classifier recomputes a few at a time if a batch has more than 2048 tokens.
     Chunk,
 }
 

@@ -16,15 +16,15 @@ pub struct SparsityConfig {
     #[serde(default = "sixteen")]
     #[schemars(range(min = 1, max = 4096))]
     pub block: usize,
-    /// `kind: block`: how many blocks just before its own a block looks at.
+    /// `kind: block`: how many blocks just before its own a block attends to.
     #[serde(default = "one")]
     #[schemars(range(max = 65536))]
     pub local: usize,
-    /// `kind: block`: how many blocks at the beginning of the sequence every block looks at.
+    /// `kind: block`: how many blocks at the beginning of the sequence every block attends to.
     #[serde(default = "one")]
     #[schemars(range(max = 65536))]
     pub global: usize,
-    /// `kind: threshold` and `learned`: the share of the blocks up to its own that a block looks at.
+    /// `kind: threshold` and `learned`: the share of the blocks up to its own that a block attends to.
     #[serde(default = "half")]
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0.0))]
     pub density: f64,
@@ -34,13 +34,13 @@ pub struct SparsityConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SparsityKind {
-    /// By their place: the nearest and the first.
+    /// By position: the nearest and the first.
     #[default]
     Block,
     /// By the scores of mean queries with mean keys: the highest, until `density` is reached.
     Threshold,
-    /// By the scores of learned projections of what the blocks hold: the highest, until `density` is reached. The
-    /// scores also scale the values, which is how they learn.
+    /// By the scores of learned projections of the blocks: the highest, until `density` is reached. The scores also
+    /// scale the values, through which they are trained.
     Learned,
 }
 

@@ -20,6 +20,19 @@ pub struct Task {
 pub enum Objective {
     /// One of this number of classes for each sequence.
     Classify(usize),
+    /// One of this number of classes for each pair of sequences. A batch holds the two sequences of a pair one after the other.
+    ClassifyPairs(usize),
     /// The next token at each position.
     Predict,
+}
+
+impl Objective {
+    /// The number of sequences of a sample: 2 for pairs, otherwise 1.
+    #[must_use]
+    pub fn sequences(self) -> usize {
+        match self {
+            Objective::ClassifyPairs(_) => 2,
+            Objective::Classify(_) | Objective::Predict => 1,
+        }
+    }
 }

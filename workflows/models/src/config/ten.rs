@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, even, fraction, in_range};
 use super::model::Common;
-use super::shared::{Checkpoint, FfnKind, NormPlace, Pool, four, one, sixty_four, yes};
+use super::shared::{Checkpoint, FfnKind, NormPlace, PairFeatures, Pool, four, one, sixty_four, yes};
 
 /// The choices of the family `ten`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -27,26 +27,26 @@ pub struct TenConfig {
     /// Cut the gradient of the state at the chunk boundaries (truncated backpropagation through time).
     #[serde(default = "yes")]
     pub truncate: bool,
-    /// Cells side by side in a block; their outputs are averaged.
+    /// Parallel cells in a block; their outputs are averaged.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 64))]
     pub cells: usize,
-    /// Whether, and where, the eigenstates of a cell act on one another.
+    /// Where a learned matrix R mixes the eigenstates of a cell.
     #[serde(default)]
     pub resonance: Resonance,
-    /// How much they do: R = I + strength * M / |M|, with M learned and |M| its Frobenius norm.
+    /// Strength of the mixing: R = I + strength * M / |M|, with M learned and |M| its Frobenius norm.
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 10.0))]
     pub resonance_strength: f64,
-    /// Each token moves the eigenvalues that it is read with.
+    /// Each token changes the eigenvalues with which it is read.
     #[serde(default)]
     pub selective: bool,
-    /// Scales of time: at scale s a block of its own sees the mean of each s tokens, once all of them are read. Begins
-    /// with 1 and rises.
+    /// Time scales, increasing from 1: at scale s, a separate block sees the mean of every s tokens once all of them
+    /// are read.
     #[serde(default = "single")]
     #[schemars(length(min = 1, max = 16))]
     pub scales: Vec<usize>,
-    /// How eigenvalues begin: on a ring near the unit circle, or as the published code has them.
+    /// Initial eigenvalues: on a ring near the unit circle, or as in the published code.
     #[serde(default)]
     pub init: TenInit,
     /// The largest initial phase of `init: ring`, in radians.
@@ -56,10 +56,10 @@ pub struct TenConfig {
     /// Whether the projection into the states is real or complex.
     #[serde(default = "real")]
     pub input: Field,
-    /// Whether the readout sees the real part of the states alone, or both parts.
+    /// Whether the readout uses only the real part of the states or both parts.
     #[serde(default = "complex")]
     pub readout: Field,
-    /// Add `d * x` to each cell's output, with one learned factor a channel.
+    /// Add `d * x` to each cell's output, with one learned factor per channel.
     #[serde(default = "yes")]
     pub skip: bool,
     /// Where each block normalises.
@@ -72,20 +72,23 @@ pub struct TenConfig {
     #[serde(default = "four")]
     #[schemars(range(min = 1, max = 16))]
     pub ffn_multiplier: usize,
-    /// What tells a token its position.
+    /// How positions are encoded.
     #[serde(default)]
     pub positions: TenPositions,
-    /// How a classifier makes one vector of a sequence.
+    /// How a classifier reduces a sequence to one vector.
     #[serde(default)]
     pub pool: Pool,
-    /// A language model reads its output from the embedding table instead of a matrix of its own.
+    /// What a classifier of pairs computes from the vectors of the two sequences.
+    #[serde(default, skip_serializing_if = "PairFeatures::is_default")]
+    pub pair_features: PairFeatures,
+    /// A language model uses the embedding table as its output matrix instead of a separate one.
     #[serde(default)]
     pub tied: bool,
     /// Share of the values that training sets to zero after the embedding and on each branch; none in evaluation.
     #[serde(default)]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
-    /// What the backward pass computes a second time instead of keeping it.
+    /// Which activations the backward pass recomputes instead of keeping them.
     #[serde(default)]
     pub checkpoint: Checkpoint,
 }
@@ -97,7 +100,7 @@ pub enum TenInit {
     /// Magnitudes uniform in area on [0.9, 0.999], phases uniform on [0, `max_phase`].
     #[default]
     Ring,
-    /// As published: it forgets within about one step. Kept so that its claims can be tested as they were made.
+    /// As in the published code: states decay within about one step. Kept so that the published claims can be tested.
     Seed,
 }
 
@@ -108,11 +111,12 @@ pub enum Resonance {
     /// Nowhere.
     #[default]
     Off,
-    /// Where the states are read. It costs nothing: R is multiplied into the matrix of the readout.
+    /// In the readout. It costs nothing: R is multiplied into the readout's matrix.
     Readout,
-    /// At every step of the recurrence, which then is a matrix product a step: slow.
+    /// At every step of the recurrence, which then needs a matrix product per step: slow.
     Recurrent,
-    /// Once where each chunk begins, as in the published code. The result then depends on `chunk`; kept for comparison.
+    /// Once at the beginning of each chunk, as in the published code. The result then depends on `chunk`; kept for
+    /// comparison.
     ChunkCarry,
 }
 
@@ -120,17 +124,17 @@ pub enum Resonance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Field {
-    /// One number an eigenstate.
+    /// One number per eigenstate.
     Real,
     /// A real and an imaginary part.
     Complex,
 }
 
-/// What tells a token of a TEN its position. The recurrence knows the order by itself.
+/// How a TEN encodes positions. The recurrence alone preserves the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TenPositions {
-    /// Nothing but the recurrence.
+    /// Only by the recurrence.
     #[default]
     None,
     /// A learned vector for each position up to the longest sequence of the data.
@@ -141,8 +145,8 @@ pub enum TenPositions {
 
 impl TenConfig {
     pub(super) fn common(&self) -> Common {
-        let &TenConfig { dim, pool, tied, dropout, checkpoint, chunk, truncate, .. } = self;
-        Common { dim, pool, tied, dropout, checkpoint, chunk, truncate }
+        let &TenConfig { dim, pool, pair_features, tied, dropout, checkpoint, chunk, truncate, .. } = self;
+        Common { dim, pool, pair_features, tied, dropout, checkpoint, chunk, truncate }
     }
 
     pub(super) fn validate(&self, found: &mut Vec<Finding>) {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, divisor_near, even, fraction, in_range};
 use super::model::Common;
-use super::shared::{Checkpoint, Pool, four, sixty_four, yes};
+use super::shared::{Checkpoint, PairFeatures, Pool, four, sixty_four, yes};
 use super::sparsity::SparsityConfig;
 
 /// The choices of the family `transformer`.
@@ -28,32 +28,35 @@ pub struct TransformerConfig {
     /// Which blocks of keys `attention: sparse` keeps.
     #[serde(default)]
     pub sparsity: SparsityConfig,
-    /// Whether a token sees only what came before it. A model that is not causal reads a sequence whole, and cannot
-    /// predict next tokens.
+    /// Whether a token sees only itself and earlier tokens. A model that is not causal reads the whole sequence, and
+    /// cannot predict next tokens.
     #[serde(default = "yes")]
     pub causal: bool,
     /// Length C in tokens of what `checkpoint: chunk` recomputes at a time. Nothing else depends on it.
     #[serde(default = "sixty_four")]
     #[schemars(range(min = 1, max = 65536))]
     pub chunk: usize,
-    /// What tells a token its position.
+    /// How positions are encoded.
     #[serde(default)]
     pub positions: TransformerPositions,
     /// Hidden width of the feed-forward network, in multiples of `dim`.
     #[serde(default = "four")]
     #[schemars(range(min = 1, max = 16))]
     pub ffn_multiplier: usize,
-    /// How a classifier makes one vector of a sequence.
+    /// How a classifier reduces a sequence to one vector.
     #[serde(default)]
     pub pool: Pool,
-    /// A language model reads its output from the embedding table instead of a matrix of its own.
+    /// What a classifier of pairs computes from the vectors of the two sequences.
+    #[serde(default, skip_serializing_if = "PairFeatures::is_default")]
+    pub pair_features: PairFeatures,
+    /// A language model uses the embedding table as its output matrix instead of a separate one.
     #[serde(default)]
     pub tied: bool,
     /// Share of the values that training sets to zero after the embedding and on each branch; none in evaluation.
     #[serde(default)]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub dropout: f64,
-    /// What the backward pass computes a second time instead of keeping it.
+    /// Which activations the backward pass recomputes instead of keeping them.
     #[serde(default)]
     pub checkpoint: Checkpoint,
 }
@@ -78,14 +81,14 @@ pub enum AttentionKind {
     /// Online softmax over blocks: memory grows with the length.
     #[default]
     Flash,
-    /// As `flash`, over the blocks that `sparsity` keeps: work grows with what is kept.
+    /// As `flash`, over the blocks that `sparsity` keeps: work grows with their number.
     Sparse,
 }
 
 impl TransformerConfig {
     pub(super) fn common(&self) -> Common {
-        let TransformerConfig { dim, pool, tied, dropout, checkpoint, chunk, .. } = *self;
-        Common { dim, pool, tied, dropout, checkpoint, chunk, truncate: false }
+        let TransformerConfig { dim, pool, pair_features, tied, dropout, checkpoint, chunk, .. } = *self;
+        Common { dim, pool, pair_features, tied, dropout, checkpoint, chunk, truncate: false }
     }
 
     pub(super) fn validate(&self, found: &mut Vec<Finding>) {
@@ -101,15 +104,15 @@ impl TransformerConfig {
         if !self.causal && self.attention == AttentionKind::Sparse {
             found.push(Finding::new(
                 "causal",
-                "`attention: sparse` is causal: which blocks it keeps follows from what was read before",
-                "leave out `causal: false`, or take `attention: flash`",
+                "`attention: sparse` is causal: the blocks that it keeps depend on earlier tokens",
+                "leave out `causal: false`, or use `attention: flash`",
             ));
         }
         if !self.causal && self.checkpoint == Checkpoint::Chunk {
             found.push(Finding::new(
                 "checkpoint",
-                "`checkpoint: chunk` goes from chunk to chunk, and a model that is not causal reads a sequence whole",
-                "take `checkpoint: block`",
+                "`checkpoint: chunk` goes from chunk to chunk, and a model that is not causal reads the whole sequence",
+                "use `checkpoint: block`",
             ));
         }
         if self.heads == 0 {

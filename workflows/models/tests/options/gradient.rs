@@ -29,12 +29,12 @@ fn loss(model: &Model, batch: &Batch, labels: &[u32]) -> Tensor {
 }
 
 /// A direction for each value of a parameter, without zeros.
-fn direction(count: usize) -> Vec<f64> {
+pub fn direction(count: usize) -> Vec<f64> {
     (0..count).map(|i| if (i * 5 + 1) % 7 < 3 { 1.0 } else { -0.7 }).collect()
 }
 
 /// The model with one parameter moved along its direction.
-fn moved(model: &Model, name: &str, by: f64) -> Model {
+pub fn moved(model: &Model, name: &str, by: f64) -> Model {
     let shift = |at: &str, tensor: &Tensor| {
         if at != name {
             return Ok(tensor.clone());

@@ -67,7 +67,9 @@ fn trained(config: Value, objective: Objective, steps: u64) -> f64 {
     }
     let (batch, labels) = batch(model.device(), objective, 1_000_000);
     match objective {
-        Objective::Classify(_) => model.score(&batch, &labels).unwrap().correct() as f64 / labels.len() as f64,
+        Objective::Classify(_) | Objective::ClassifyPairs(_) => {
+            model.score(&batch, &labels).unwrap().correct() as f64 / labels.len() as f64
+        }
         Objective::Predict => recalled(&model, &batch),
     }
 }

@@ -6,6 +6,7 @@ mod gradient;
 mod grid;
 mod heads;
 mod learning;
+mod pairs;
 mod precision;
 mod pulse;
 mod sequence;

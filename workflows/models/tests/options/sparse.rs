@@ -161,7 +161,7 @@ fn a_bidirectional_model_is_refused_where_the_order_of_tokens_matters() {
     let tokens = Tensor::from_u32(model.device(), ids(4), [1, 4]).unwrap();
     let (_, carry) = model.network().forward(&tokens, &Carry::default()).unwrap();
     let error = model.network().forward(&tokens, &carry).err().unwrap().to_string();
-    assert!(error.contains("reads a sequence whole"), "{error}");
+    assert!(error.contains("reads the whole sequence"), "{error}");
     for (changes, key) in [(json!({"attention": "sparse"}), "causal"), (json!({"checkpoint": "chunk"}), "checkpoint")] {
         let found = with(&config, changes).validate();
         assert_eq!(found.iter().map(|finding| finding.key).collect::<Vec<_>>(), [key]);

@@ -125,11 +125,11 @@ fn what_does_not_fit_is_refused_by_name() {
         assert!(error.to_string().contains(part), "{error}");
     };
     refused(&|file| drop(file.arrays.remove("norm.gain")), "`norm.gain` is missing");
-    refused(&|file| drop(file.arrays.insert("extra".into(), Array::f32(&[0.0], &[1]))), "`extra` is there");
+    refused(&|file| drop(file.arrays.insert("extra".into(), Array::f32(&[0.0], &[1]))), "`extra` is in the file");
     refused(&|file| drop(file.arrays.insert("norm.gain".into(), Array::f32(&[0.0], &[1]))), "has shape [1]");
     refused(&|file| drop(file.arrays.insert("norm.gain".into(), Array::u32(&[0; 4], &[4]))), "is not f32");
     refused(&|file| drop(file.arrays.insert("x.q".into(), Array::i8(&[0], &[1, 1]))), "x.scale");
-    refused(&|file| drop(file.metadata.remove("assay.format")), "no checkpoint of format 1");
+    refused(&|file| drop(file.metadata.remove("assay.format")), "not a checkpoint of format 1");
     refused(&|file| drop(file.metadata.insert("assay.task".into(), "{}".into())), "`assay.task` cannot be read");
 }
 

@@ -24,7 +24,7 @@ pub struct Claim {
     pub claimed: Option<Claimed>,
     /// Comparisons of the claimed numbers with each other, which need no results.
     pub arithmetic: Vec<Check>,
-    /// The backends without which the claim cannot be tested.
+    /// The backends that the claim's test needs.
     pub needs: Vec<String>,
     /// Why the claim is not tested at all.
     pub not_tested: Option<String>,

@@ -308,11 +308,11 @@ impl Reader<'_> {
         }
         let sides = std::iter::once(&check.left).chain(check.comparison.iter().map(|(_, right)| right));
         if sides.clone().any(|side| ratio_of_one(side) || difference_of_one(side)) {
-            return report(self, "the check compares a thing with itself", "name two cells or metrics");
+            return report(self, "the check compares a value with itself", "name two cells or metrics");
         }
         match &check.comparison {
             Some((_, right)) if *right == check.left => {
-                report(self, "the check compares a thing with itself", "name two cells or metrics");
+                report(self, "the check compares a value with itself", "name two cells or metrics");
             }
             Some((comparison, Formula::Number(limit))) if is_positive(&check.left) && *limit <= 0.0 => {
                 report_positive(self, is_greater(*comparison));

@@ -39,7 +39,7 @@ pub(crate) fn claims_schema() -> Value {
                 },
                 "tolerance": {"description": "The accepted distance from a claimed value.", "type": ["number", "string"], "examples": ["10%", 0.05]},
                 "arithmetic": {"description": "Comparisons of the claimed numbers with each other; if one is false, the claim is impossible.", "anyOf": texts["anyOf"]},
-                "needs": {"description": "The backends without which the claim cannot be tested.", "anyOf": texts["anyOf"]},
+                "needs": {"description": "The backends that the claim's test needs.", "anyOf": texts["anyOf"]},
                 "not-tested": {"type": "string", "description": "Why the claim is not tested at all."},
                 "scaled": {"type": "string", "description": "How the check is smaller than the published experiment.", "examples": ["1/16 of the published size"]},
                 "exact": {

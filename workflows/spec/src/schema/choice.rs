@@ -18,7 +18,7 @@ impl<'s> Validator<'s> {
             return;
         }
         match rest.as_slice() {
-            [] => self.report(at, format!("{} takes nothing here", at.name), "leave it out".to_owned()),
+            [] => self.report(at, format!("{} takes no value here", at.name), "leave it out".to_owned()),
             [only] => self.validate(only, at),
             _ if self.listed_choice(&rest, at) || self.tagged_choice(&rest, at) => {}
             _ => self.free_choice(&rest, at),
@@ -120,7 +120,7 @@ impl<'s> Validator<'s> {
                 let message = if typed.is_empty() && !wanted.is_empty() {
                     format!("{} takes {}, not {}", at.name, wanted.join(" or "), at.node.describe())
                 } else {
-                    format!("{} has none of the forms that it can have", at.name)
+                    format!("{} does not have a valid form", at.name)
                 };
                 let forms: Vec<String> = branches.iter().filter_map(|branch| form(branch)).collect();
                 let hint = (!forms.is_empty()).then(|| format!("it can be: {}", forms.join("; ")));

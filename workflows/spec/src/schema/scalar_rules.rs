@@ -159,7 +159,7 @@ fn remedy(types: &[&str], at: Target<'_>) -> Option<String> {
         Value::Null => Some("write a value behind the colon, or leave the key out".into()),
         Value::Number(number) if wants("integer") => match number.as_f64() {
             Some(whole) if whole.fract() == 0.0 && whole.abs() < 9e15 && at.node.computed => {
-                Some(format!("`{number}` is no whole number: divide with `//`, or write `| int` behind the expression"))
+                Some(format!("`{number}` is not a whole number: use `//`, or write `| int` behind the expression"))
             }
             Some(whole) if whole.fract() == 0.0 && whole.abs() < 9e15 => Some(format!("write `{whole:.0}`")),
             _ => Some("write a number without a fraction".into()),
@@ -181,7 +181,7 @@ fn text_remedy(text: &str, types: &[&str]) -> Option<String> {
         return Some(match text.to_lowercase().as_str() {
             "yes" | "on" | "y" => "YAML 1.2 reads this as a text: write `true`".into(),
             "no" | "off" | "n" => "YAML 1.2 reads this as a text: write `false`".into(),
-            "true" | "false" => "take the quotes away".into(),
+            "true" | "false" => "remove the quotes".into(),
             _ => "write `true` or `false`".into(),
         });
     }
@@ -189,7 +189,7 @@ fn text_remedy(text: &str, types: &[&str]) -> Option<String> {
     let plain = text.replace(['_', ','], "");
     let plain_meaning = scalar::resolve(&plain).ok().filter(Value::is_number);
     match (meaning, plain_meaning) {
-        (Some(_), _) if number => Some("take the quotes away".into()),
+        (Some(_), _) if number => Some("remove the quotes".into()),
         (None, Some(_)) if number => Some(format!("write `{plain}`: digits are not grouped")),
         _ if wants("array") => Some(format!("write `[{}]`", scalar::in_address(&Value::from(text)))),
         _ => None,

@@ -17,7 +17,7 @@ enum Prepare {
 
 #[derive(Serialize, Deserialize, JsonSchema)]
 struct Listops {
-    /// Sequences to train on.
+    /// Number of training sequences.
     train: u32,
     /// Longest sequence, in tokens.
     #[schemars(range(min = 4, max = 4096))]

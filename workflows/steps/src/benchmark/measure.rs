@@ -117,12 +117,15 @@ pub fn measure(subjects: &[Subject], plan: &Plan, context: &mut dyn Context) -> 
     Ok(all)
 }
 
-/// The same random tokens for every model, below the smallest vocabulary.
+/// The same random tokens for every model, below the smallest vocabulary. A classifier of pairs reads two sequences of this length for
+/// each sequence of other models.
 fn batches(subjects: &[Subject], plan: &Plan, length: usize, random: &mut Random) -> Result<Vec<Batch>, StepError> {
     let vocabulary = subjects.iter().map(|subject| subject.model.task().vocabulary).min().unwrap_or(1);
-    let tokens: Vec<u32> = (0..plan.batch * length).map(|_| random.below(vocabulary) as u32).collect();
+    let sequences = |subject: &Subject| plan.batch * subject.model.task().objective.sequences();
+    let most = subjects.iter().map(sequences).max().unwrap_or(plan.batch);
+    let tokens: Vec<u32> = (0..most * length).map(|_| random.below(vocabulary) as u32).collect();
     let rows: Vec<&[u32]> = tokens.chunks_exact(length).collect();
-    let batch = |subject: &Subject| Ok(Batch::new(subject.model.device(), &rows)?);
+    let batch = |subject: &Subject| Ok(Batch::new(subject.model.device(), &rows[..sequences(subject)])?);
     subjects.iter().map(batch).collect()
 }
 

@@ -27,13 +27,13 @@ const FEWEST_OF_A_PROCESS: usize = 4;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Config {
-    /// The checkpoints by the names that the results shall bear, such as `f32: "${{ needs.train.outputs.model }}"`.
+    /// The checkpoints, by the names that the results use, such as `f32: "${{ needs.train.outputs.model }}"`.
     #[schemars(with = "BTreeMap<String, ArtifactSchema>", length(min = 1))]
     models: BTreeMap<String, ArtifactRef>,
     /// Sequence lengths in tokens.
     #[schemars(length(min = 1), inner(range(min = 1, max = 1_048_576)))]
     lengths: Vec<usize>,
-    /// Sequences side by side.
+    /// Sequences per forward pass.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 65536))]
     batch: usize,
@@ -41,26 +41,26 @@ struct Config {
     #[serde(default = "fewest_samples")]
     #[schemars(range(min = 20, max = 100_000))]
     samples: usize,
-    /// Processes that the samples are spread over, one after the other, each with its share of them, at least 4. A process
-    /// places code and memory anew, which moves a latency by more than its samples within one process scatter: the
-    /// intervals cover what differs between these processes.
+    /// Number of processes that take the samples, one after another, with at least 4 samples each. Each process places its
+    /// code and memory differently, which changes a latency by more than the samples of one process scatter: the intervals
+    /// include this variation.
     #[serde(default = "five")]
     #[schemars(range(min = 1, max = 1000))]
     processes: usize,
-    /// Forwards of each model before the first sample of a length.
+    /// Forward passes of each model before the first sample of a length.
     #[serde(default = "five")]
     #[schemars(range(min = 1, max = 100_000))]
     warmup: usize,
     /// The model that the others are compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compare: Option<String>,
-    /// What becomes of the result if other programs keep processors busy before, during or after the measurement.
+    /// What happens to the result if other programs keep processors busy before, during or after the measurement.
     #[serde(default)]
     quiet: Quiet,
     /// Seed of the tokens, of the order within the rounds, and of the bootstrap.
     #[serde(default)]
     seed: u64,
-    /// Which of the processes this is: the step says so to those that it starts.
+    /// The number of this process: the step passes it to the processes that it starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(skip)]
     process: Option<usize>,
@@ -84,7 +84,7 @@ const OUTPUTS: &[OutputKind] = &[
 
 /// The statement about the interval of a latency.
 const PROCESSES: &str = "the interval of a single replicate covers the processes that it was measured in (with `processes: 1`, \
-    the samples within one), on this machine as it was then.";
+    the samples within one), on this machine at that time.";
 /// The statement about the interval of an exponent.
 const EXPONENT: &str = "the k of latency = c length^k over the measured lengths; the interval of a single replicate covers its \
     processes (with `processes: 1`, the lengths' scatter around the power law).";
@@ -187,11 +187,10 @@ fn measure_in_processes(config: &Config, context: &mut dyn Context) -> Result<Ve
         for process in 0..config.processes {
             let part = Config { samples: share, processes: 1, process: Some(process), ..config.clone() };
             let Some(values) = context.run_in_process("benchmark", &json!(part)) else { break };
-            let series = values?.remove(SERIES).ok_or_else(|| StepError::failed("a process handed over no samples"))?;
+            let series = values?.remove(SERIES).ok_or_else(|| StepError::failed("a process returned no samples"))?;
             parts.push(
-                serde_json::from_value(series).map_err(|error| {
-                    StepError::failed(format!("what a process handed over cannot be read: {error}"))
-                })?,
+                serde_json::from_value(series)
+                    .map_err(|error| StepError::failed(format!("the samples of a process cannot be read: {error}")))?,
             );
             context.progress(process as u64 + 1, Some(config.processes as u64), "processes", "");
         }
@@ -237,7 +236,7 @@ impl Config {
         }
         if let Some(base) = self.compare.as_ref().filter(|base| !self.models.contains_key(*base)) {
             let names: Vec<&str> = self.models.keys().map(String::as_str).collect();
-            let message = format!("compare names `{base}`, which is none of the models");
+            let message = format!("compare names `{base}`, which is not one of the models");
             add(&["compare"], message, &format!("give one of {}", names.join(", ")));
         }
         found

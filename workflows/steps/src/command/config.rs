@@ -7,21 +7,23 @@ use assay_spec::{ArtifactRef, Finding, LOCAL_FILES};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use super::container::is_pinned;
 use super::environment::Environment;
 use super::variables::{self, VARIABLES};
 use crate::quiet::Quiet;
 use crate::step::ArtifactSchema;
 
-/// A program, what it is given, and what it leaves.
+/// A program, its inputs and its outputs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
-    /// The program and its arguments. No shell reads them: `["sh", "-c", "..."]` starts one. `$ASSAY_OUTPUTS` and the other
-    /// variables of a step are replaced in each argument. With `measures`, several programs can be given by name.
+    /// The program and its arguments. They are not passed to a shell; use `["sh", "-c", "..."]` for that. `$ASSAY_OUTPUTS`
+    /// and the other variables of a step are replaced in each argument. With `measures`, several programs can be given by
+    /// name.
     pub run: Commands,
     /// Measures the program like a benchmark: runs it repeatedly, and reports the median of its wall-clock time and of each of its
-    /// metrics with intervals. Several programs run in turns, in random order. Nothing else runs on the machine meanwhile, and
-    /// the cache key contains the machine.
+    /// metrics with intervals. Several programs run alternately, in random order. Nothing else runs on the machine during the
+    /// measurement, and the cache key contains the machine.
     #[serde(default)]
     #[schemars(extend("x-declares" = "measurement"))]
     pub measures: Measures,
@@ -30,8 +32,8 @@ pub(super) struct Config {
     #[serde(default)]
     #[schemars(with = "LocalFilesSchema")]
     pub files: Files,
-    /// The environment in which the program finds `python` and its packages: `{python: .venv/bin/python}` or `{uv: uv.lock}`. Without
-    /// it, the program sees the environment of the worker.
+    /// The environment in which the program finds `python` and its packages: `{python: .venv/bin/python}`, `{uv: uv.lock}` or
+    /// `{container: IMAGE@sha256:..}`. Without it, the program sees the environment of the worker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<Environment>,
     /// Artifacts of earlier jobs: the program finds `NAME` at `$ASSAY_INPUTS/NAME`. They are read-only.
@@ -41,7 +43,7 @@ pub(super) struct Config {
     /// Values for the program, of any shape: it finds them as JSON in the file `$ASSAY_PARAMS`.
     #[serde(default)]
     pub params: serde_json::Map<String, serde_json::Value>,
-    /// Further variables of the program's environment. `ASSAY_` names are reserved.
+    /// Further environment variables of the program. Names that begin with `ASSAY_` are reserved.
     #[serde(default)]
     pub env: BTreeMap<String, Argument>,
     /// The metrics that the program reports, with their direction and unit. Metrics that are not named here are kept too, but
@@ -49,15 +51,15 @@ pub(super) struct Config {
     /// `$ASSAY_OUTPUTS` are read too.
     #[serde(default)]
     #[schemars(extend("x-declares" = "metrics"))]
-    pub metrics: BTreeMap<String, Metric>,
-    /// The files that the program leaves, by output: paths relative to `$ASSAY_OUTPUTS`. Each has to be there when the program
+    pub metrics: BTreeMap<String, DeclaredMetric>,
+    /// The files that the program writes, by output: paths relative to `$ASSAY_OUTPUTS`. Each must exist when the program
     /// ends.
     #[serde(default)]
     #[schemars(extend("x-declares" = "outputs"))]
     pub outputs: BTreeMap<String, OutputFile>,
 }
 
-/// One program, or several that are measured in turns.
+/// One program, or several that are measured alternately.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)] // The schema is what checks what a person wrote, and its messages are ours.
 pub(super) enum Commands {
@@ -102,16 +104,16 @@ const FEWEST_SAMPLES: u32 = 6;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Measurement {
-    /// Runs of each program that count.
+    /// Measured runs of each program.
     #[schemars(range(min = 6, max = 100_000))]
     pub samples: u32,
-    /// Runs of each program before these.
+    /// Runs of each program before the measured ones.
     #[schemars(range(max = 1000))]
     pub warmup: u32,
-    /// The program, of several, that the others are compared with.
+    /// With several programs: the one that the others are compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compare: Option<String>,
-    /// What becomes of the result if other programs keep processors busy before, during or after the measurement.
+    /// What happens to the result if other programs keep processors busy before, during or after the measurement.
     pub quiet: Quiet,
     /// Seed of the order within the rounds and of the bootstrap.
     pub seed: u64,
@@ -147,7 +149,7 @@ pub(super) struct Argument(pub String);
 /// What a metric means.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Metric {
+pub(crate) struct DeclaredMetric {
     /// Which direction is better: `lower`, `higher` or `neither`.
     #[serde(default)]
     pub better: Direction,
@@ -160,7 +162,7 @@ pub(super) struct Metric {
 /// Which direction of a metric is better.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     /// Losses, sizes, durations.
     Lower,
     /// Accuracies, rates.
@@ -270,6 +272,13 @@ impl Config {
                 report(&place, "the name of the program is empty".into(), "write `[\"python\", \"train.py\"]`");
             }
         }
+        if let Some(Environment::Container(image)) = &self.environment
+            && !is_pinned(image)
+        {
+            let message = format!("the image `{image}` has no digest, so that its content may change");
+            let hint = "write IMAGE@sha256:..: `podman image inspect --format '{{.Digest}}' IMAGE` prints the digest";
+            report(&["environment", "container"], message, hint);
+        }
         self.report_measurement(&mut report);
         for (name, Argument(value)) in &self.env {
             if name.starts_with("ASSAY_") {
@@ -299,7 +308,7 @@ impl Config {
     }
 }
 
-/// What the schema cannot say of a list `run` of several programs.
+/// Checks of several programs that the schema cannot express.
 pub(super) const SEVERAL_UNMEASURED: &str = "`run` has several programs, which only `measures: true` runs";
 
 impl Config {
@@ -372,7 +381,7 @@ pub(super) fn to_metric_name(text: &str) -> String {
 }
 
 /// Whether a text is a valid metric name.
-pub(super) fn is_metric_name(name: &str) -> bool {
+pub(crate) fn is_metric_name(name: &str) -> bool {
     let fits = (1..=250).contains(&name.len());
     fits && name
         .chars()

@@ -9,9 +9,10 @@ use assay_spec::{ArtifactRef, COMPANIONS, LOCAL_FILES, LOCAL_PYTHON};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use super::container::Container;
 use crate::context::{Context, StepError};
 
-/// An environment of Python, as a workflow file names it (paths), or once its files are in the store.
+/// An environment, as a workflow file names it (paths), or once its files are in the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Environment {
@@ -19,6 +20,17 @@ pub(super) enum Environment {
     Python(LocalContent<ArtifactRef>),
     /// The lock file of uv, with its project file.
     Uv(LocalContent<BTreeMap<String, ArtifactRef>>),
+    /// An image with its digest.
+    Container(String),
+}
+
+/// An environment that is ready on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum PreparedEnvironment {
+    /// The interpreter of a Python environment.
+    Interpreter(PathBuf),
+    /// The container in which the program runs.
+    Container(Container),
 }
 
 /// A path, or the content of its files once they are in the store.
@@ -57,15 +69,21 @@ impl JsonSchema for Environment {
                 "python": {
                     "type": "string",
                     "format": LOCAL_PYTHON,
-                    "description": "An interpreter such as `.venv/bin/python`, relative to the folder of the workflow file. It has to exist on \
-                        every node. Its path, its version and the versions of its packages are part of the cache key.",
+                    "description": "An interpreter such as `.venv/bin/python`, relative to the folder of the workflow file. It must \
+                        exist on every node. Its path, its version and the versions of its packages are part of the cache key.",
                 },
                 "uv": {
                     "type": "string",
                     "format": LOCAL_FILES,
                     (COMPANIONS): ["pyproject.toml"],
-                    "description": "A lock file of uv, in one folder with its `pyproject.toml`. Each node builds the environment once, without \
-                        the project itself. The content of both files is part of the cache key.",
+                    "description": "A lock file of uv, in the same folder as its `pyproject.toml`. Each node builds the environment \
+                        once, without the project itself. The content of both files is part of the cache key.",
+                },
+                "container": {
+                    "type": "string",
+                    "pattern": "sha256:[0-9a-f]{64}$",
+                    "description": "An image with its digest, `IMAGE@sha256:..`, which podman or docker runs on the node and fetches if it is \
+                        missing; `sha256:..` alone is the ID of an image that exists on the node.",
                 },
             },
             "minProperties": 1,
@@ -76,23 +94,24 @@ impl JsonSchema for Environment {
 }
 
 impl Environment {
-    /// Makes the environment ready on this machine. Returns its interpreter.
+    /// Makes the environment ready on this machine.
     ///
     /// # Errors
-    /// If the interpreter differs from the one that the run was planned with, or uv cannot build the environment.
-    pub fn prepare(&self, context: &mut dyn Context) -> Result<PathBuf, StepError> {
+    /// If the interpreter differs from the one that the run was planned with, uv cannot build the environment, or no program for
+    /// containers is installed.
+    pub fn prepare(&self, context: &mut dyn Context) -> Result<PreparedEnvironment, StepError> {
         match self {
             Environment::Python(content) => {
                 let path = context.input(content.content()?)?;
                 let text = read(&path)?;
                 let description = PythonDescription::parse(&String::from_utf8_lossy(&text)).map_err(failure)?;
                 description.verify().map_err(failure)?;
-                Ok(description.interpreter)
+                Ok(PreparedEnvironment::Interpreter(description.interpreter))
             }
             Environment::Uv(content) => {
                 let mut files = BTreeMap::new();
                 for (path, artifact) in content.content()? {
-                    // uv wants the names, whatever the lock file is called in the workflow's folder.
+                    // uv needs these names, even if the lock file has another name in the workflow's folder.
                     let is_project = path.ends_with("pyproject.toml");
                     let name = uv::PROJECT_FILES[usize::from(!is_project)];
                     files.insert(name.to_owned(), read(&context.input(artifact)?)?);
@@ -102,7 +121,10 @@ impl Environment {
                 let how =
                     if environment.built { "uv built the environment" } else { "the environment was built earlier" };
                 context.log(&format!("{how}: {}", environment.interpreter.display()));
-                Ok(environment.interpreter)
+                Ok(PreparedEnvironment::Interpreter(environment.interpreter))
+            }
+            Environment::Container(image) => {
+                Container::find(image, std::env::var_os("PATH").as_deref()).map(PreparedEnvironment::Container)
             }
         }
     }

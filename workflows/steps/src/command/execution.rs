@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use super::config::{Argument, Config, Metric};
-use super::environment;
+use super::config::{Argument, Config, DeclaredMetric};
+use super::environment::{self, PreparedEnvironment};
 use super::events::EventFiles;
 use super::folders::Folders;
 use super::metrics::{MetricsFile, Point, points_in_output};
@@ -26,7 +25,7 @@ pub(super) enum MetricSink<'a> {
     Round(&'a mut BTreeMap<String, f64>),
 }
 
-/// Runs a program in its folders until it ends. `interpreter` selects its environment. Returns the wall-clock time from its start to its end.
+/// Runs a program in its folders and its environment until it ends. Returns the wall-clock time from its start to its end.
 ///
 /// # Errors
 /// If the program cannot be started, is cancelled, fails, or reports metrics that cannot be read or are not finite.
@@ -34,7 +33,7 @@ pub(super) fn run_program(
     arguments: &[Argument],
     config: &Config,
     folders: &Folders,
-    interpreter: Option<&Path>,
+    environment: Option<&PreparedEnvironment>,
     sink: MetricSink<'_>,
     context: &mut dyn Context,
 ) -> Result<Duration, StepError> {
@@ -42,12 +41,20 @@ pub(super) fn run_program(
     let argv: Vec<String> = arguments.iter().map(|argument| variables::expand(&argument.0, &values)).collect();
     let tracking = start_tracking(config, folders, context);
     let mut command = command(&argv, config, folders, context, values, tracking.as_ref());
-    if let Some(interpreter) = interpreter {
-        // `PATH` of `env:` stays, behind the environment.
-        let path = config.env.get("PATH").map(|path| path.0.clone().into());
-        command
-            .env_remove("PYTHONHOME")
-            .envs(environment::variables(interpreter, path.or_else(|| std::env::var_os("PATH"))));
+    let mut running_container = None;
+    match environment {
+        Some(PreparedEnvironment::Interpreter(interpreter)) => {
+            // `PATH` of `env:` stays, behind the environment.
+            let path = config.env.get("PATH").map(|path| path.0.clone().into());
+            command
+                .env_remove("PYTHONHOME")
+                .envs(environment::variables(interpreter, path.or_else(|| std::env::var_os("PATH"))));
+        }
+        Some(PreparedEnvironment::Container(container)) => {
+            let (wrapped, running) = container.wrap(&command, folders, &context.device().name())?;
+            (command, running_container) = (wrapped, Some(running));
+        }
+        None => {}
     }
     let metrics =
         File::open(&folders.metrics).map_err(|error| StepError::failed(format!("cannot read metrics: {error}")))?;
@@ -61,17 +68,21 @@ pub(super) fn run_program(
         last: BTreeMap::new(),
     };
     let program = Program::start(&mut command, &folders.outputs).map_err(|error| cannot_start(&argv[0], &error))?;
-    let end = program.wait(&mut watch)?;
+    let end = program.wait(&mut watch);
+    // Only now, so that a program that was stopped had its time to exit.
+    let is_contained = running_container.take().is_some();
+    let end = end?;
     let finished = end.status.success();
     // After a failure, the metrics up to there stay; a bad line among them does not hide the failure.
     match watch.report_files(true) {
         Err(error) if finished => return Err(error),
         _ => {}
     }
-    if end.survivors > 0 {
+    // The processes of podman itself are still there for a moment.
+    if end.survivors > 0 && !is_contained {
         context.warn(&format!("the program left {} running, which were killed", processes(end.survivors)));
     }
-    if finished { Ok(end.duration) } else { Err(explain_exit(&argv, &end)) }
+    if finished { Ok(end.duration) } else { Err(explain_exit(&argv, environment, &end)) }
 }
 
 fn command(
@@ -108,7 +119,7 @@ fn start_tracking(config: &Config, folders: &Folders, context: &mut dyn Context)
         return None;
     }
     let started = Tracking::start(&folders.outputs);
-    started.inspect_err(|error| context.warn(&format!("what the program logs with MLflow is not read: {error}"))).ok()
+    started.inspect_err(|error| context.warn(&format!("what the program logs with MLflow is not stored: {error}"))).ok()
 }
 
 fn cannot_start(program: &str, error: &std::io::Error) -> StepError {
@@ -128,7 +139,7 @@ fn cannot_start(program: &str, error: &std::io::Error) -> StepError {
 struct Watch<'a> {
     context: &'a mut dyn Context,
     sink: MetricSink<'a>,
-    declared: &'a BTreeMap<String, Metric>,
+    declared: &'a BTreeMap<String, DeclaredMetric>,
     file: MetricsFile,
     events: EventFiles,
     tracking: Option<Tracking>,
@@ -198,12 +209,18 @@ fn processes(count: usize) -> String {
 }
 
 /// The failure of a program that did not end with code 0.
-fn explain_exit(argv: &[String], end: &ProgramEnd) -> StepError {
+fn explain_exit(argv: &[String], environment: Option<&PreparedEnvironment>, end: &ProgramEnd) -> StepError {
+    let mut hint = "`assay logs` shows everything that it printed";
     let mut message = match (end.status.code(), end.status.signal()) {
         (Some(code), _) => format!("`{}` exited with code {code}", argv[0]),
         (None, Some(signal)) => format!("`{}` was killed by signal {signal}{}", argv[0], signal_name(signal)),
         (None, None) => format!("`{}` ended with {}", argv[0], end.status),
     };
+    if let (Some(PreparedEnvironment::Container(container)), Some(code)) = (environment, end.status.code())
+        && let Some(explained) = container.explain_exit(code, &argv[0])
+    {
+        (message, hint) = explained;
+    }
     if !end.last_lines.is_empty() {
         message.push_str("; its last lines:");
         for line in &end.last_lines {
@@ -213,7 +230,7 @@ fn explain_exit(argv: &[String], end: &ProgramEnd) -> StepError {
     }
     match end.status.signal() {
         Some(_) => StepError::Fault(message),
-        None => StepError::Failed { message, hint: Some("`assay logs` shows everything that it printed".into()) },
+        None => StepError::Failed { message, hint: Some(hint.into()) },
     }
 }
 

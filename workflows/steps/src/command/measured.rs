@@ -11,6 +11,7 @@ use assay_statistics::compare::{compare_paired, correct};
 use assay_statistics::{Bootstrap, Comparison, Direction, Estimate, Random, Rule, StatisticsError, format, summarize};
 
 use super::config::{Argument, Config, Measurement};
+use super::environment::PreparedEnvironment;
 use super::execution::{MetricSink, run_program};
 use super::folders::Folders;
 use crate::context::{Context, StepError};
@@ -44,14 +45,14 @@ impl Series<'_> {
 pub(super) fn measure_programs(
     config: &Config,
     measurement: &Measurement,
-    interpreter: Option<&Path>,
+    environment: Option<&PreparedEnvironment>,
     context: &mut dyn Context,
 ) -> Result<Folders, StepError> {
     let mut all: Vec<Series<'_>> = (config.run.named().into_iter())
         .map(|(name, arguments)| Series { name, arguments, seconds: Vec::new(), metrics: BTreeMap::new() })
         .collect();
     let watch = Watch::begin(measurement.quiet)?;
-    let folders = run_rounds(&mut all, config, measurement, interpreter, context)?;
+    let folders = run_rounds(&mut all, config, measurement, environment, context)?;
     watch.end(context)?;
     let refused = |error: StatisticsError| StepError::failed(format!("the samples cannot be analysed: {error}"));
     for series in &all {
@@ -67,7 +68,7 @@ fn run_rounds(
     all: &mut [Series<'_>],
     config: &Config,
     measurement: &Measurement,
-    interpreter: Option<&Path>,
+    environment: Option<&PreparedEnvironment>,
     context: &mut dyn Context,
 ) -> Result<Folders, StepError> {
     let mut random = Random::new(measurement.seed);
@@ -84,7 +85,7 @@ fn run_rounds(
             let folders = Folders::prepare(config, work, None, context)?;
             let mut metrics = BTreeMap::new();
             let sink = MetricSink::Round(&mut metrics);
-            let duration = run_program(all[place].arguments, config, &folders, interpreter, sink, context)?;
+            let duration = run_program(all[place].arguments, config, &folders, environment, sink, context)?;
             if let Some(sample) = (round + 1).checked_sub(u64::from(measurement.warmup)).filter(|sample| *sample > 0) {
                 let series = &mut all[place];
                 series.seconds.push(duration.as_secs_f64());
@@ -104,7 +105,7 @@ fn run_rounds(
 fn remove_run(folders: &Folders) -> Result<(), StepError> {
     let work = folders.start.parent().unwrap_or(Path::new(""));
     std::fs::remove_dir_all(work)
-        .map_err(|error| StepError::failed(format!("cannot remove what a run left in `{}`: {error}", work.display())))
+        .map_err(|error| StepError::failed(format!("cannot remove a run's files in `{}`: {error}", work.display())))
 }
 
 fn report_series(series: &Series<'_>, seed: u64, context: &mut dyn Context) -> Result<(), StatisticsError> {

@@ -21,7 +21,7 @@ const LARGEST_VALUE: u64 = 1 << 20;
 pub struct RunCommand;
 
 /// What the interval of a time covers.
-const RUNS: &str = "the interval of a single replicate covers the runs of the program that were measured, on this machine as it was then.";
+const RUNS: &str = "the interval of a single replicate covers the runs of the program that were measured, on this machine at that time.";
 
 /// The metrics of a measured program. The other metrics of a config are its own.
 const METRICS: &[MetricKind] = &[
@@ -59,7 +59,7 @@ impl Step for RunCommand {
         StepKind {
             name: "command",
             version: 1,
-            measures: false, // Only where the config says so.
+            measures: false, // Only if the config requests it.
             about: "Runs a program: a training script, a benchmark, anything that can be started.",
             schema: schema_of::<Config>(),
             outputs: &[],
@@ -73,13 +73,13 @@ impl Step for RunCommand {
         if let Some(finding) = config.findings().into_iter().next() {
             return Err(StepError::Failed { message: finding.message, hint: finding.hint });
         }
-        let interpreter = config.environment.as_ref().map(|environment| environment.prepare(context)).transpose()?;
-        let interpreter = interpreter.as_deref();
+        let environment = config.environment.as_ref().map(|environment| environment.prepare(context)).transpose()?;
+        let environment = environment.as_ref();
         let folders = match (config.measurement(), &config.run) {
-            (Some(measurement), _) => measure_programs(&config, &measurement, interpreter, context)?,
+            (Some(measurement), _) => measure_programs(&config, &measurement, environment, context)?,
             (None, Commands::One(arguments)) => {
                 let folders = Folders::prepare(&config, context.workdir(), context.resume_dir(), context)?;
-                run_program(arguments, &config, &folders, interpreter, MetricSink::Attempt, context)?;
+                run_program(arguments, &config, &folders, environment, MetricSink::Attempt, context)?;
                 folders
             }
             (None, Commands::Several(_)) => return Err(StepError::failed(SEVERAL_UNMEASURED)),

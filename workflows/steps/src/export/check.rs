@@ -82,7 +82,7 @@ pub fn in_tract(file: &[u8], cases: &[Case], context: &mut dyn Context) -> Resul
         }
         let found = run(file, case).map_err(|error| StepError::Check {
             message: format!("tract cannot run the ONNX file on inputs {:?}: {error:#}", case.dims),
-            hint: Some("this is a fault of the export: please report it with the workflow file".into()),
+            hint: Some("this is a bug in the export: please report it with the workflow file".into()),
         })?;
         let here = case.compare(&found);
         if here.difference > worst.difference {
@@ -115,7 +115,7 @@ impl Case {
     fn compare(&self, found: &[f32]) -> Worst {
         let name = format!("batch {} and length {}", self.dims[0], self.dims[1]);
         if found.len() != self.logits.len() {
-            let place = format!("{name}: {} logits in place of {}", found.len(), self.logits.len());
+            let place = format!("{name}: {} logits instead of {}", found.len(), self.logits.len());
             return Worst { difference: f64::INFINITY, place };
         }
         let mut worst = Worst { difference: 0.0, place: "nowhere".into() };
@@ -126,7 +126,7 @@ impl Case {
             let difference = (f64::from(theirs) - f64::from(ours)).abs();
             let difference = if difference.is_nan() { f64::INFINITY } else { difference };
             if difference > worst.difference {
-                worst = Worst { difference, place: format!("{name}, logit {at}: {theirs} in place of {ours}") };
+                worst = Worst { difference, place: format!("{name}, logit {at}: {theirs} instead of {ours}") };
             }
         }
         worst

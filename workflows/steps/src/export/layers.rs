@@ -18,7 +18,7 @@ pub fn matrix(layer: &Linear) -> Result<(Vec<f32>, usize, usize), ModelError> {
             [out, inp] => Ok((weight.to_f32_vec()?, out, inp)),
             _ => Err(ModelError::Input(format!("a matrix has shape {:?}", weight.dims()))),
         },
-        Weight::Int8 { .. } => Err(ModelError::Input("an int8 weight has no exact form in a float graph".into())),
+        Weight::Int8 { .. } => Err(ModelError::Input("a float graph cannot represent int8 weights exactly".into())),
     }
 }
 

@@ -30,12 +30,12 @@ pub fn to_bytes(model: &Model) -> Result<Vec<u8>, ModelError> {
     let tokens = graph.input("tokens", DataType::Int64, &[BATCH, LENGTH]);
     let hidden = match model.network() {
         Network::Ten(network) => ten(&mut graph, network, model.task(), &tokens)?,
-        Network::Pulse(_) => return Err(ModelError::Input("the family `pulse` has no form in ONNX yet".into())),
+        Network::Pulse(_) => return Err(ModelError::Input("the family `pulse` cannot be exported to ONNX yet".into())),
         Network::Transformer(network) => transformer(&mut graph, network, model.task(), &tokens)?,
     };
     let logits = graph.within("head", |graph| head(graph, model, &hidden, &tokens))?;
     let dims: &[Dim] = match model.task().objective {
-        Objective::Classify(classes) => &[BATCH, Dim::Fixed(classes)],
+        Objective::Classify(classes) | Objective::ClassifyPairs(classes) => &[BATCH, Dim::Fixed(classes)],
         Objective::Predict => &[BATCH, LENGTH, Dim::Fixed(model.task().vocabulary)],
     };
     graph.output("logits", &logits, DataType::Float, dims);
@@ -62,7 +62,7 @@ fn metadata(model: &Model) -> Result<Vec<StringStringEntryProto>, ModelError> {
 
 fn head(graph: &mut Graph, model: &Model, hidden: &Value, tokens: &Value) -> Result<Value, ModelError> {
     match model.head() {
-        Head::Classifier { pool: kind, linear: layer } => {
+        Head::Classifier { pool: kind, linear: layer, .. } => {
             let lengths = graph.input("lengths", DataType::Int64, &[BATCH]);
             let pooled = pool(graph, *kind, hidden, tokens, &lengths);
             linear(graph, "linear", layer, &pooled)

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use assay_models::{AttentionKind, Model, ModelChoice, ModelConfig, Resonance, Weight, checkpoint};
+use assay_models::{AttentionKind, Model, ModelChoice, ModelConfig, Objective, Resonance, Weight, checkpoint};
 use assay_spec::{ArtifactRef, Better, MetricKind, OutputKind, StepKind};
 use safetensors::SafeTensors;
 use schemars::JsonSchema;
@@ -51,7 +51,7 @@ fn all_formats() -> Vec<Format> {
 const OUTPUTS: &[OutputKind] = &[
     OutputKind { name: "safetensors", about: "The parameters as named arrays." },
     OutputKind { name: "onnx", about: "The model as an ONNX graph: tokens (and lengths) to logits." },
-    OutputKind { name: "reference", about: "Random inputs and the model's own logits, to check another runtime by." },
+    OutputKind { name: "reference", about: "Random inputs and the model's logits, to check another runtime with." },
 ];
 
 const METRICS: &[MetricKind] = &[
@@ -71,7 +71,7 @@ impl Step for Export {
             name: "export",
             version: 1,
             measures: false,
-            about: "Writes a model as safetensors and ONNX, and checks the ONNX file in a runtime of its own.",
+            about: "Writes a model as safetensors and ONNX, and checks the ONNX file in a separate runtime.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,
             metrics: METRICS,
@@ -85,6 +85,7 @@ impl Step for Export {
         context.metric("size/parameters", 0, model.parameters().count() as f64);
         if config.formats.contains(&Format::Onnx) {
             refuse_int8(&model)?;
+            refuse_pairs(&model)?;
             refuse_formless(model.config())?;
         }
         if config.formats.contains(&Format::Safetensors) {
@@ -107,6 +108,19 @@ fn refuse_int8(model: &Model) -> Result<(), StepError> {
             hint: Some("export the model that `train` made, or give `formats: [safetensors]`".into()),
         })
     })
+}
+
+/// The ONNX file reads one sequence for each prediction.
+fn refuse_pairs(model: &Model) -> Result<(), StepError> {
+    match model.task().objective {
+        Objective::ClassifyPairs(_) => Err(StepError::Failed {
+            message:
+                "the model classifies pairs of sequences, and only models of single sequences are exported to ONNX"
+                    .into(),
+            hint: Some("give `formats: [safetensors]`".into()),
+        }),
+        Objective::Classify(_) | Objective::Predict => Ok(()),
+    }
 }
 
 /// Why a model that another task will produce cannot be exported, as far as the configs determine it: the config of the export,

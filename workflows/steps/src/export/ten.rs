@@ -67,7 +67,7 @@ fn block(graph: &mut Graph, layer: &Block, x: &Value) -> Result<Value, ModelErro
 /// The cells of a block as one recurrence: projection in, all states, projection out, skip.
 fn mix(graph: &mut Graph, mixer: &Mixer, x: &Value) -> Result<Value, ModelError> {
     if mixer.boundary.is_some() {
-        return Err(ModelError::Input("resonance `chunk_carry` has no form in an ONNX graph: it counts chunks".into()));
+        return Err(ModelError::Input("ONNX cannot express resonance `chunk_carry`: it counts chunks".into()));
     }
     let (weight, out, inp) = matrix(one(&mixer.input)?)?;
     let beta = linear_of(graph, "in", &weight, (out, inp), None, x)?;
@@ -109,7 +109,7 @@ fn mix(graph: &mut Graph, mixer: &Mixer, x: &Value) -> Result<Value, ModelError>
 fn one(joined: &Joined) -> Result<&Linear, ModelError> {
     match joined.0.as_slice() {
         [linear] => Ok(linear),
-        _ => Err(ModelError::Input("int8 weights have no exact form in a float graph".into())),
+        _ => Err(ModelError::Input("a float graph cannot represent int8 weights exactly".into())),
     }
 }
 

@@ -116,7 +116,7 @@ fn the_file_of_another_model_is_noticed() {
     let (ours, theirs) = (model(&ten(), Objective::Classify(4), 1), model(&ten(), Objective::Classify(4), 2));
     let worst = in_tract(&to_bytes(&theirs).unwrap(), &cases(&ours, 5).unwrap(), &mut context()).unwrap();
     assert!(worst.difference > 0.01, "{worst:?}");
-    assert!(worst.place.contains("batch") && worst.place.contains("in place of"), "{worst:?}");
+    assert!(worst.place.contains("batch") && worst.place.contains("instead of"), "{worst:?}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The transformer as ONNX operators: attention with a materialised matrix of weights, whatever kind the model uses.
+//! The transformer as ONNX operators: attention with a materialised matrix of weights, for every kind that the model
+//! may use.
 
 use assay_models::transformer::{Block, Transformer};
 use assay_models::{Attention, ModelError, Task};

@@ -28,36 +28,36 @@ const UNKNOWN: &str = "<unknown>";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Babi {
-    /// The folder or the archive (`tasks_1-20_v1-2.tar.gz`) with the published files, relative to the folder of the workflow file. If it is
-    /// left out, stories of the same kinds are generated.
+    /// The folder or the archive (`tasks_1-20_v1-2.tar.gz`) with the published files, relative to the folder of the workflow file. If
+    /// absent, stories of the same kinds are generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MOST_BYTES))]
     pub path: Option<LocalFile>,
     /// The folder of the published edition, such as `en` (1,000 questions a task) or `en-10k`.
     #[serde(default = "english")]
     pub edition: String,
-    /// Which tasks, by number; all twenty if left out.
+    /// Which tasks, by number; all twenty if absent.
     #[serde(default = "all_tasks")]
     #[schemars(length(min = 1, max = 20), inner(range(min = 1, max = 20)))]
     pub tasks: Vec<u32>,
-    /// Training questions of each task: generated 1000, of published ones all if left out.
+    /// Training questions of each task: if absent 1000 generated ones, or all published ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
     pub train: Option<usize>,
-    /// Validation questions of each task: generated 100, of published ones a tenth of the training questions if left out, or those
-    /// of the published validation files.
+    /// Validation questions of each task: if absent 100 generated ones, or the published validation files, or a tenth of the
+    /// published training questions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
     pub valid: Option<usize>,
-    /// Test questions of each task: generated 1000, of published ones all if left out.
+    /// Test questions of each task: if absent 1000 generated ones, or all published ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
     pub test: Option<usize>,
-    /// The longest sequence in words: of a longer story, the end is kept.
+    /// The longest sequence in words: longer stories are cut at the beginning.
     #[serde(default = "longest")]
     #[schemars(range(min = 8, max = 65536))]
     pub max_length: usize,
-    /// What is generated, and which questions are taken, follows from it.
+    /// Decides what is generated and which questions are used.
     #[serde(default)]
     pub seed: u64,
 }
@@ -120,9 +120,13 @@ impl Babi {
                 let found = read_babi(&files, &self.edition, *task, split)?;
                 if found.is_none() && split != "valid" {
                     return Err(StepError::Failed {
-                        message: format!("`{}` holds no file `{}/qa{task}_*_{split}.txt`", files.name(), self.edition),
+                        message: format!(
+                            "`{}` contains no file `{}/qa{task}_*_{split}.txt`",
+                            files.name(),
+                            self.edition
+                        ),
                         hint: Some(format!(
-                            "it holds {}; give the published folder or another edition",
+                            "it contains {}; give the published folder or another edition",
                             files.some_names()
                         )),
                     });
@@ -187,7 +191,7 @@ impl Babi {
         });
         let mut warnings = Vec::new();
         for (count, what) in [
-            (cut, "stories are longer than max_length and lose their beginning"),
+            (cut, "stories are longer than max_length and are cut at the beginning"),
             (untrained, "questions of valid and test have an answer that no training question has"),
             (unknown, "words of valid and test are unknown from train"),
         ] {
@@ -325,7 +329,7 @@ mod tests {
         let untrained = "1 questions of valid and test have an answer that no training question has";
         assert_eq!(found.warnings, [untrained, "3 words of valid and test are unknown from train"]);
         let missing = made(json!({"path": folder.path(), "tasks": [2]})).err().unwrap();
-        assert!(missing.to_string().contains("holds no file `en/qa2_*_train.txt`"), "{missing}");
+        assert!(missing.to_string().contains("contains no file `en/qa2_*_train.txt`"), "{missing}");
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub struct Copy {
     #[serde(default = "sixteen")]
     #[schemars(range(min = 0, max = 32768))]
     pub delay: usize,
-    /// Whether the whole string is said again, or one symbol of it named.
+    /// Whether the whole string is repeated, or one of its symbols is named.
     #[serde(default)]
     pub objective: SequenceObjective,
     /// The same seed gives the same dataset.
@@ -192,7 +192,7 @@ mod tests {
         let small = Copy { symbols: 2, length: 3, ..config(SequenceObjective::Predict) };
         let (key, message, _) = small.find_problem().unwrap();
         assert_eq!(key, "train");
-        assert!(message.contains("70 different sequences are wanted, and there are no more than 8"), "{message}");
+        assert!(message.contains("70 different sequences are requested, and only 8"), "{message}");
         assert_eq!(Copy { length: 0, ..config(SequenceObjective::Predict) }.find_problem().unwrap().0, "length");
         assert_eq!(Copy { test: 0, ..config(SequenceObjective::Predict) }.find_problem().unwrap().0, "test");
         assert!(config(SequenceObjective::Predict).find_problem().is_none());

@@ -3,32 +3,38 @@
 //! datasets have none of the last three by construction, except bAbI, whose stories differ only until they are truncated to
 //! `max_length`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use crate::context::Context;
+use crate::context::{Context, StepError};
 use crate::dataset::{Dataset, Goal, Split};
 
 /// With more classes than this, the share of each class in each split is not reported.
 const CLASSES: usize = 200;
+
+/// Repeated sequences of a language model's data are counted up to this number of sequences, with 256 MiB of memory.
+const MOST_COMPARED: usize = 1 << 25;
 
 /// The quantiles of lengths that are reported.
 const QUANTILES: [(&str, f64); 6] =
     [("min", 0.0), ("q25", 0.25), ("median", 0.5), ("q75", 0.75), ("q95", 0.95), ("max", 1.0)];
 
 /// Reports the facts of a dataset, as metrics and as warnings.
-pub fn report(dataset: &Dataset, context: &mut dyn Context) {
+///
+/// # Errors
+/// If the dataset cannot be read, or [`StepError::Cancelled`].
+pub fn report(dataset: &Dataset, context: &mut dyn Context) -> Result<(), StepError> {
     for (name, split) in dataset.splits() {
         context.metric(&format!("data/{name}/sequences"), 0, split.len() as f64);
     }
     report_lengths("data/length", &dataset.train, &QUANTILES, context);
-    report_baseline(dataset, context);
+    report_baseline(dataset, context)?;
     let sources = &dataset.about.sources;
     if sources.is_empty() {
         // Only bAbI has groups.
         if !dataset.about.groups.is_empty() {
-            report_repetitions(dataset, context);
+            report_repetitions(dataset, context)?;
         }
-        return;
+        return Ok(());
     }
     for file in &sources.files {
         context.log(&format!("read `{}`: {} bytes, BLAKE3 {}", file.name, file.bytes, file.blake3));
@@ -44,50 +50,63 @@ pub fn report(dataset: &Dataset, context: &mut dyn Context) {
     if dataset.about.objective == Goal::Classify {
         report_labels(dataset, context);
     }
-    report_repetitions(dataset, context);
+    report_repetitions(dataset, context)
 }
 
 /// Reports quantiles of the lengths of a split by nearest rank: every quantile is an existing length.
 fn report_lengths(name: &str, split: &Split, quantiles: &[(&str, f64)], context: &mut dyn Context) {
-    let mut lengths: Vec<_> = split.lengths().collect();
-    lengths.sort_unstable();
+    // A list of the lengths would be large for a large text.
+    let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+    split.lengths().for_each(|length| *counts.entry(length).or_default() += 1);
     for (quantile, share) in quantiles {
-        let rank = (lengths.len().saturating_sub(1) as f64 * share).round() as usize;
-        context.metric(&format!("{name}/{quantile}"), 0, lengths.get(rank).copied().unwrap_or(0) as f64);
+        let mut rank = (split.len().saturating_sub(1) as f64 * share).round() as usize;
+        let found = counts.iter().find(|(_, count)| {
+            let is_here = rank < **count;
+            rank = rank.saturating_sub(**count);
+            is_here
+        });
+        context.metric(&format!("{name}/{quantile}"), 0, found.map_or(0, |(length, _)| *length) as f64);
     }
 }
 
 /// Reports the share of each label in `train`, and the accuracy in `test` of always answering the most frequent target of `train`
 /// (of equally frequent ones, the smallest).
-fn report_baseline(dataset: &Dataset, context: &mut dyn Context) {
-    let (targets, many, what): (fn(&Split) -> Vec<u32>, _, _) = match dataset.about.objective {
-        Goal::Classify => (|split| split.labels().to_vec(), dataset.about.classes, "label"),
-        Goal::Predict => (next_tokens, dataset.about.vocabulary.len(), "token"),
+fn report_baseline(dataset: &Dataset, context: &mut dyn Context) -> Result<(), StepError> {
+    let (many, what) = match dataset.about.objective {
+        Goal::Classify => (dataset.about.classes, "label"),
+        Goal::Predict => (dataset.about.vocabulary.len(), "token"),
     };
-    let (train, test) = (targets(&dataset.train), targets(&dataset.test));
-    let counts = count_targets(&train, many);
+    let (train, test) = (count_targets(&dataset.train, many, context)?, count_targets(&dataset.test, many, context)?);
+    let share = |count: u64, counts: &[u64]| count as f64 / counts.iter().sum::<u64>() as f64;
     if dataset.about.objective == Goal::Classify {
-        for (label, count) in counts.iter().enumerate() {
-            context.metric(&format!("data/label/{label}"), 0, *count as f64 / train.len() as f64);
+        for (label, count) in train.iter().enumerate() {
+            context.metric(&format!("data/label/{label}"), 0, share(*count, &train));
         }
     }
-    let commonest = (0..counts.len()).max_by_key(|target| (counts[*target], std::cmp::Reverse(*target))).unwrap_or(0);
-    let right = test.iter().filter(|target| **target as usize == commonest).count();
-    let accuracy = right as f64 / test.len() as f64;
+    let commonest = (0..many).max_by_key(|target| (train[*target], std::cmp::Reverse(*target))).unwrap_or(0);
+    let accuracy = share(test.get(commonest).copied().unwrap_or(0), &test);
     context.metric("baseline/accuracy", 0, accuracy);
     let percent = 100.0 * accuracy;
-    context.log(&format!("always naming the commonest {what} of `train` is right for {percent:.1} % of `test`"));
+    context.log(&format!("always predicting the commonest {what} of `train` is correct for {percent:.1} % of `test`"));
+    Ok(())
 }
 
-/// The targets of a language model: every token except the first of each sequence.
-fn next_tokens(split: &Split) -> Vec<u32> {
-    (0..split.len()).flat_map(|index| &split.sequence(index)[1..]).copied().collect()
-}
-
-fn count_targets(targets: &[u32], many: usize) -> Vec<usize> {
+/// How often each of `many` targets occurs: the labels, or for a language model every token except the first of each sequence.
+fn count_targets(split: &Split, many: usize, context: &dyn Context) -> Result<Vec<u64>, StepError> {
     let mut counts = vec![0; many];
-    targets.iter().for_each(|target| counts[*target as usize] += 1);
-    counts
+    split.labels().iter().for_each(|label| counts[*label as usize] += 1);
+    if split.labels().is_empty() {
+        for index in 0..split.len() {
+            check_cancelled(index, context)?;
+            split.read(index)?.iter().skip(1).for_each(|token| counts[*token as usize] += 1);
+        }
+    }
+    Ok(counts)
+}
+
+/// Checks for cancellation now and then.
+fn check_cancelled(index: usize, context: &dyn Context) -> Result<(), StepError> {
+    if index % 4096 == 4095 && context.cancelled() { Err(StepError::Cancelled) } else { Ok(()) }
 }
 
 fn report_labels(dataset: &Dataset, context: &mut dyn Context) {
@@ -95,7 +114,8 @@ fn report_labels(dataset: &Dataset, context: &mut dyn Context) {
     context.metric("data/classes", 0, classes as f64);
     let name_of = |class: usize| dataset.about.labels.get(class).cloned().unwrap_or_else(|| class.to_string());
     for (name, split) in dataset.splits() {
-        let counts = count_targets(split.labels(), classes);
+        let mut counts = vec![0_usize; classes];
+        split.labels().iter().for_each(|label| counts[*label as usize] += 1);
         if classes <= CLASSES {
             for (class, count) in counts.iter().enumerate() {
                 context.metric(&format!("data/{name}/label/{class}"), 0, *count as f64 / split.len() as f64);
@@ -118,15 +138,19 @@ struct Seen {
     contradicted: bool,
 }
 
-fn report_repetitions(dataset: &Dataset, context: &mut dyn Context) {
+fn report_repetitions(dataset: &Dataset, context: &mut dyn Context) -> Result<(), StepError> {
+    if dataset.about.objective == Goal::Predict {
+        return report_repeated_text(dataset, context);
+    }
     let mut seen: HashMap<[u8; 16], Seen> = HashMap::new();
     let mut shared = [[0_usize; 3]; 3];
     for (at, (name, split)) in dataset.splits().into_iter().enumerate() {
         let mut duplicates = 0_usize;
         for index in 0..split.len() {
+            check_cancelled(index, context)?;
             let label = split.labels().get(index).copied();
             let fresh = Seen { splits: [false; 3], label, contradicted: false };
-            let found = seen.entry(fingerprint(split, index)).or_insert(fresh);
+            let found = seen.entry(fingerprint(split, index)?).or_insert(fresh);
             duplicates += usize::from(found.splits[at]);
             for (other, there) in found.splits.iter().enumerate().filter(|(other, _)| *other != at) {
                 shared[other][at] += usize::from(*there);
@@ -136,32 +160,69 @@ fn report_repetitions(dataset: &Dataset, context: &mut dyn Context) {
         }
         context.metric(&format!("data/{name}/duplicates"), 0, duplicates as f64);
     }
+    report_shared(dataset, &|earlier, later| shared[earlier][later], context);
+    let contradictions = seen.values().filter(|found| found.contradicted).count();
+    context.metric("data/contradictions", 0, contradictions as f64);
+    if contradictions > 0 {
+        context.warn(&format!("{contradictions} sequences occur with more than one label"));
+    }
+    Ok(())
+}
+
+/// Reports the number of sequences that one split shares with an earlier one.
+fn report_shared(dataset: &Dataset, shared: &dyn Fn(usize, usize) -> usize, context: &mut dyn Context) {
     let splits = dataset.splits();
     for (earlier, later) in [(0, 1), (0, 2), (1, 2)] {
-        let (from, to, count) = (splits[earlier].0, splits[later].0, shared[earlier][later]);
+        let (from, to, count) = (splits[earlier].0, splits[later].0, shared(earlier, later));
         context.metric(&format!("data/{to}/shared_with/{from}"), 0, count as f64);
         if count > 0 {
             context.warn(&format!("{count} of the {} sequences of `{to}` are also in `{from}`", splits[later].1.len()));
         }
     }
-    if dataset.about.objective == Goal::Classify {
-        let contradictions = seen.values().filter(|found| found.contradicted).count();
-        context.metric("data/contradictions", 0, contradictions as f64);
-        if contradictions > 0 {
-            context.warn(&format!("{contradictions} sequences occur with more than one label"));
-        }
-    }
 }
 
-/// 128 bits of the hash of a sequence; collisions do not occur in practice.
-fn fingerprint(split: &Split, index: usize) -> [u8; 16] {
-    let mut hasher = blake3::Hasher::new();
-    for token in split.sequence(index) {
-        hasher.update(&token.to_le_bytes());
+/// The repetitions of a language model's data, which may have very many sequences: 8 bytes are kept of each.
+fn report_repeated_text(dataset: &Dataset, context: &mut dyn Context) -> Result<(), StepError> {
+    let all: usize = dataset.splits().iter().map(|(_, split)| split.len()).sum();
+    if all > MOST_COMPARED {
+        context.log(&format!("repeated sequences are not counted among {all} sequences; the limit is {MOST_COMPARED}"));
+        return Ok(());
+    }
+    let mut prints: Vec<Vec<u64>> = Vec::new();
+    for (name, split) in dataset.splits() {
+        let mut of_split = Vec::with_capacity(split.len());
+        for index in 0..split.len() {
+            check_cancelled(index, context)?;
+            let mut first = [0; 8];
+            first.copy_from_slice(&fingerprint(split, index)?[..8]);
+            of_split.push(u64::from_le_bytes(first));
+        }
+        of_split.sort_unstable();
+        let duplicates = of_split.windows(2).filter(|pair| pair[0] == pair[1]).count();
+        context.metric(&format!("data/{name}/duplicates"), 0, duplicates as f64);
+        prints.push(of_split);
+    }
+    let shared = |earlier: usize, later: usize| {
+        let found = |print: &&u64| prints[earlier].binary_search(print).is_ok();
+        prints[later].iter().filter(found).count()
+    };
+    report_shared(dataset, &shared, context);
+    Ok(())
+}
+
+/// 128 bits of the hash of a sample; collisions do not occur in practice.
+fn fingerprint(split: &Split, index: usize) -> Result<[u8; 16], StepError> {
+    let mut bytes = Vec::new();
+    let mut append = |tokens: &[u32]| bytes.extend(tokens.iter().flat_map(|token| token.to_le_bytes()));
+    append(&split.read(index)?);
+    if let Some(second) = split.read_second(index)? {
+        // No token has this number.
+        append(&[u32::MAX]);
+        append(&second);
     }
     let mut print = [0; 16];
-    print.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    print
+    print.copy_from_slice(&blake3::hash(&bytes).as_bytes()[..16]);
+    Ok(print)
 }
 
 #[cfg(test)]
@@ -184,7 +245,7 @@ mod tests {
         dataset.valid = split(&[(&[4], 0), (&[1, 2], 0)]);
         dataset.test = split(&[(&[4], 1), (&[3], 2), (&[5, 5, 5], 0)]);
         let mut context = TestContext::new(assay_cpu::device(1).unwrap());
-        report(&dataset, &mut context);
+        report(&dataset, &mut context).unwrap();
         for (name, value) in [
             ("data/train/duplicates", 2.0),
             ("data/valid/duplicates", 0.0),

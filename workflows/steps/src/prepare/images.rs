@@ -18,47 +18,47 @@ use crate::dataset::{Goal, Split};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Images {
-    /// The folder or the archive with the published files, relative to the folder of the workflow file. What is in it counts, and
-    /// not where it lies: its content goes into the store, and into the cache key.
+    /// The folder or the archive with the published files, relative to the folder of the workflow file. Its content, not its
+    /// path, goes into the store and into the cache key.
     #[schemars(with = "String", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MOST_BYTES))]
     pub path: LocalFile,
     /// How the images are stored.
     pub format: Format,
-    /// One token a pixel, or three.
+    /// One token per pixel, or three.
     #[serde(default)]
     pub channels: Channels,
-    /// In which order the pixels come.
+    /// The order of the pixels.
     #[serde(default)]
     pub order: PixelOrder,
-    /// Every square of so many pixels in width and height becomes one pixel, their mean. It must divide both sides.
+    /// Each square of this width and height in pixels is averaged to one pixel. It must divide both sides.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub shrink: usize,
-    /// The levels of brightness, which are the vocabulary: 256 keeps every level that is published.
+    /// The number of brightness levels, which is the vocabulary: 256 keeps every published level.
     #[serde(default = "all_levels")]
     #[schemars(range(min = 2, max = 256))]
     pub levels: usize,
-    /// The most training images; all if left out.
+    /// The largest number of training images; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub train: Option<usize>,
-    /// The most validation images. Where none are published, so many of the training images are taken.
+    /// The largest number of validation images. If none are published, this number of training images is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub valid: Option<usize>,
-    /// The most test images. Where none are published, so many of the training images are taken.
+    /// The largest number of test images. If none are published, this number of training images is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub test: Option<usize>,
-    /// The part of the training images that is for validation, where no validation images are published and `valid` is left out.
+    /// The part of the training images that is for validation, if no validation images are published and `valid` is absent.
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub valid_fraction: f64,
-    /// The part of the training images that is for the test, where no test images are published and `test` is left out.
+    /// The part of the training images that is for the test, if no test images are published and `test` is absent.
     #[serde(default = "tenth")]
     #[schemars(range(min = 0.0, max = 1.0))]
     pub test_fraction: f64,
-    /// Which images are taken follows from it.
+    /// Decides which images are used.
     #[serde(default)]
     pub seed: u64,
 }
@@ -67,13 +67,13 @@ pub struct Images {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
-    /// The four files of MNIST, Fashion-MNIST and their kin, with `.gz` or without: `train-images-idx3-ubyte`,
+    /// The four files of MNIST, Fashion-MNIST and similar datasets, with `.gz` or without: `train-images-idx3-ubyte`,
     /// `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte`, `t10k-labels-idx1-ubyte`.
     Idx,
     /// The binary version of CIFAR-10: `data_batch_1.bin` to `data_batch_5.bin`, `test_batch.bin`, or the published archive.
     Cifar10,
-    /// PNG files of one size in a folder for each class: `CLASS/NAME.png`, or `train/CLASS/NAME.png` with `test` and, if there
-    /// is one, `valid`.
+    /// PNG files of one size in a folder for each class: `CLASS/NAME.png`, or `train/CLASS/NAME.png` with `test` and
+    /// optionally `valid`.
     Png,
 }
 
@@ -285,8 +285,8 @@ mod tests {
         let error = |more| made(more).err().unwrap().to_string();
         assert_eq!(error(json!({"shrink": 3})), "shrink 3 does not divide images of 2 x 2");
         assert!(error(json!({"valid": 4})).contains("the split `train` has no sample"));
-        assert!(error(json!({"format": "cifar10"})).contains("holds no file `data_batch_1.bin`"));
-        assert!(error(json!({"format": "png"})).contains("holds no PNG file"));
+        assert!(error(json!({"format": "cifar10"})).contains("contains no file `data_batch_1.bin`"));
+        assert!(error(json!({"format": "png"})).contains("contains no PNG file"));
         assert!(error(json!({"path": "/nowhere"})).contains("`nowhere` cannot be read"));
     }
 

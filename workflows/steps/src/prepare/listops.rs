@@ -246,7 +246,7 @@ impl ListOps {
     fn out_of_patience(&self, drawn: u64, found: usize, rejected: Rejected) -> StepError {
         let (what, hint) = if rejected.duplicate > rejected.short.max(rejected.long) {
             (
-                "were already there",
+                "were duplicates",
                 "these parameters allow too few different sequences: raise max_length, max_depth or max_args",
             )
         } else if rejected.short > rejected.long {
@@ -256,7 +256,7 @@ impl ListOps {
         };
         let message = format!(
             "only {found} of {} sequences of {} to {} tokens found in {drawn} draws: most of the others {what} \
-             ({} too short, {} too long, {} already there)",
+             ({} too short, {} too long, {} duplicates)",
             self.sequences(),
             self.min_length,
             self.max_length,

@@ -11,6 +11,7 @@
 
 use assay_data::Files;
 use assay_data::lra::{self, VOCABULARY, read_listops, read_pathfinder, read_reviews};
+use assay_data::text::TextTokenizer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -33,19 +34,19 @@ pub struct LraListOps {
     #[serde(default = "two_thousand")]
     #[schemars(range(min = 1, max = 65536))]
     pub max_length: usize,
-    /// The most training expressions; all if left out.
+    /// The largest number of training expressions; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub train: Option<usize>,
-    /// The most validation expressions; all if left out.
+    /// The largest number of validation expressions; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub valid: Option<usize>,
-    /// The most test expressions; all if left out.
+    /// The largest number of test expressions; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub test: Option<usize>,
-    /// Which expressions are taken follows from it.
+    /// Decides which expressions are used.
     #[serde(default)]
     pub seed: u64,
 }
@@ -58,23 +59,23 @@ pub struct LraText {
     /// into the cache key.
     #[schemars(with = "String", extend("format" = assay_spec::LOCAL_FILE, "x-max-bytes" = MOST_BYTES))]
     pub path: LocalFile,
-    /// The longest sequence in bytes; of a longer review, the beginning is kept.
+    /// The longest sequence in bytes; longer reviews are cut at the end.
     #[serde(default = "four_thousand")]
     #[schemars(range(min = 1, max = 65536))]
     pub max_length: usize,
-    /// The most training reviews; all if left out.
+    /// The largest number of training reviews; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub train: Option<usize>,
-    /// The number of training reviews that are used for validation; a tenth if left out.
+    /// The number of training reviews that are used for validation; a tenth if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub valid: Option<usize>,
-    /// The most test reviews; all if left out.
+    /// The largest number of test reviews; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub test: Option<usize>,
-    /// Which reviews are taken follows from it.
+    /// Decides which reviews are used.
     #[serde(default)]
     pub seed: u64,
 }
@@ -91,23 +92,23 @@ pub struct LraPathfinder {
     #[serde(default = "hardest")]
     pub difficulty: String,
     /// The side of the images in pixels: 32, 64, 128 (Path-X) or 256. It chooses the folder of the release, such as `pathfinder32`,
-    /// and may be left out if there is one folder only.
+    /// and may be absent if there is only one folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub resolution: Option<usize>,
-    /// The most training images; all that are left if left out.
+    /// The largest number of training images; all that remain if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub train: Option<usize>,
-    /// The number of images that are used for validation; a tenth if left out.
+    /// The number of images that are used for validation; a tenth if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub valid: Option<usize>,
-    /// The number of images that are used for the test; a tenth if left out.
+    /// The number of images that are used for the test; a tenth if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub test: Option<usize>,
-    /// Which images are taken follows from it.
+    /// Decides which images are used.
     #[serde(default)]
     pub seed: u64,
 }
@@ -195,7 +196,7 @@ impl LraText {
         };
         Ok(PreparedDataset {
             description: format!("The first {} bytes of each review of `{}`.", self.max_length, files.name()),
-            vocabulary: super::text::byte_names(),
+            vocabulary: TextTokenizer::Bytes.vocabulary(),
             classes: 2,
             labels: ["neg", "pos"].map(String::from).into(),
             sources: digests(&files, &found.files)?,
@@ -328,10 +329,13 @@ mod tests {
         let found =
             config::<LraText>(folder.path(), json!({"max_length": 3, "valid": 1})).make_dataset(&context()).unwrap();
         assert_eq!([found.train.len(), found.valid.len(), found.test.len()], [2, 1, 2]);
-        assert_eq!((found.test.sequence(1), found.test.labels()), ([121, 101, 115].as_slice(), [0, 1].as_slice()));
+        assert_eq!(
+            (found.test.sequence(1).as_slice(), found.test.labels()),
+            ([121, 101, 115].as_slice(), [0, 1].as_slice())
+        );
         assert!(found.train.lengths().all(|length| length == 3));
         let error = config::<LraPathfinder>(folder.path(), json!({})).make_dataset(&context()).err().unwrap();
-        assert!(error.to_string().contains("holds no list `curv_contour_length_14/metadata/0.npy`"), "{error}");
+        assert!(error.to_string().contains("contains no list `curv_contour_length_14/metadata/0.npy`"), "{error}");
     }
 
     #[test]

@@ -14,11 +14,17 @@ mod planned;
 mod plugin;
 mod prepared;
 mod recall;
+mod retrieval;
 mod source;
 mod splits;
 mod step;
 mod table;
 mod text;
+mod tokenizer;
+#[cfg(all(test, feature = "tokenizers"))]
+mod trained_tests;
 
 pub use planned::plan_task;
+#[cfg(feature = "tokenizers")]
+pub use source::{LocalFile, MOST_BYTES};
 pub use step::Prepare;

@@ -38,19 +38,19 @@ pub struct Pathfinder {
     #[serde(default = "six")]
     #[schemars(range(min = 2, max = 64))]
     pub dashes: usize,
-    /// Number of further paths, of a third as many dashes; if left out 3, or 1 for more than 9 dashes on a side below 64.
+    /// Number of further paths, of a third as many dashes; if absent 3, or 1 for more than 9 dashes on a side below 64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 64))]
     pub distractors: Option<usize>,
-    /// Length of a dash in pixels; a sixteenth of the side if left out.
+    /// Length of a dash in pixels; a sixteenth of the side if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 64.0))]
     pub dash: Option<f64>,
-    /// Distance between two dashes of a path in pixels; half of a dash if left out.
+    /// Distance between two dashes of a path in pixels; half of a dash if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0, max = 64.0))]
     pub gap: Option<f64>,
-    /// The most that a dash turns from the one before, in degrees.
+    /// The largest angle between two successive dashes, in degrees.
     #[serde(default = "forty")]
     #[schemars(range(min = 0.0, max = 180.0))]
     pub bend: f64,

@@ -11,6 +11,7 @@ use super::prepared::SequenceObjective;
 use super::recall::Recall;
 use super::step::Config;
 use super::text::Text;
+use super::tokenizer::TokenizerChoice;
 
 /// The task of the dataset of a `prepare` step with this config; `None` if it depends on the data.
 #[must_use]
@@ -26,13 +27,15 @@ pub fn plan_task(config: &Value) -> Option<Task> {
             SequenceObjective::Predict => predict(keys + values + 1, 4 * pairs + distance),
             SequenceObjective::Classify => classify(values, keys + values + 1, 2 * pairs + distance + 1),
         },
-        Config::Text(Text { length, .. }) => predict(256, length),
+        Config::Text(Text { length, tokenizer: TokenizerChoice::Bytes, .. }) => predict(256, length),
         Config::Pathfinder(Pathfinder { side, .. }) => classify(2, pathfinder::LEVELS, side.saturating_mul(side)),
         // The vocabulary, the classes or the longest sequence depend on the files, or on the generated stories.
-        Config::Table(_)
+        Config::Text(_)
+        | Config::Table(_)
         | Config::Images(_)
         | Config::LraListOps(_)
         | Config::LraText(_)
+        | Config::LraRetrieval(_)
         | Config::LraPathfinder(_)
         | Config::Babi(_)
         | Config::Plugin(_) => return None,

@@ -23,16 +23,16 @@ const MOST_TOKENS: usize = 4 << 20;
 pub struct PluginDataset {
     /// A name under `plugins:` of the workflow file.
     plugin: PluginRef,
-    /// What the plugin is opened with; `assay plugin run` shows what it accepts.
+    /// The plugin's config; `assay plugin run` shows what it accepts.
     #[serde(default)]
     config: Map<String, Value>,
-    /// Sequences to train on.
+    /// Number of training sequences.
     #[schemars(range(min = 1, max = 1_000_000))]
     train: usize,
-    /// Sequences to make choices by.
+    /// Number of validation sequences.
     #[schemars(range(min = 1, max = 1_000_000))]
     valid: usize,
-    /// Sequences for the final figure.
+    /// Number of test sequences.
     #[schemars(range(min = 1, max = 1_000_000))]
     test: usize,
     /// Passed to the plugin.

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::context::StepError;
-use crate::dataset::{Goal, Sources, Split};
+use crate::dataset::{Goal, Sources, Split, TextUnits};
 
 /// The maximum total number of tokens, so that a dataset stays below 1 GiB.
 pub const MAX_TOKENS: u64 = 1 << 28;
@@ -18,7 +18,7 @@ pub const MAX_TOKENS: u64 = 1 << 28;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SequenceObjective {
-    /// A language model: name each next token.
+    /// A language model: predict each next token.
     #[default]
     Predict,
     /// A classifier: answer one question at the end.
@@ -47,6 +47,12 @@ pub struct PreparedDataset {
     /// The name of each group; empty without groups.
     pub groups: Vec<String>,
     pub max_length: usize,
+    /// Whether samples are pairs of documents.
+    pub pairs: bool,
+    /// How text became tokens, for a language model.
+    pub tokenizer: Option<String>,
+    /// The amounts of text for which perplexities are reported.
+    pub text: Option<TextUnits>,
     pub train: Split,
     pub valid: Split,
     pub test: Split,
@@ -58,6 +64,28 @@ pub struct PreparedDataset {
     pub warnings: Vec<String>,
     /// The files from which it was read.
     pub sources: Sources,
+}
+
+/// What was found while a dataset was made.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// Metrics by name.
+    pub metrics: Vec<(&'static str, f64)>,
+    /// Lines for the log.
+    pub notes: Vec<String>,
+    /// Warnings about its use.
+    pub warnings: Vec<String>,
+}
+
+impl PreparedDataset {
+    /// Moves the findings out.
+    pub fn take_findings(&mut self) -> Findings {
+        Findings {
+            metrics: std::mem::take(&mut self.metrics),
+            notes: std::mem::take(&mut self.notes),
+            warnings: std::mem::take(&mut self.warnings),
+        }
+    }
 }
 
 /// Why a config is impossible: the key, the problem, and a hint.
@@ -108,7 +136,7 @@ pub fn sizes_problem(sizes: [usize; 3], length: usize, possible: f64) -> Option<
     }
     let wanted: usize = sizes.iter().sum();
     if (wanted as f64) > possible / 2.0 {
-        let message = format!("{wanted} different sequences are wanted, and there are no more than {possible} in all");
+        let message = format!("{wanted} different sequences are requested, and only {possible} exist");
         return Some(("train", message, "ask for at most half of them, or for longer ones of more symbols".into()));
     }
     let tokens = wanted as u64 * length as u64;

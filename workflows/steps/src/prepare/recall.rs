@@ -53,7 +53,7 @@ pub struct Recall {
     #[serde(default = "sixteen")]
     #[schemars(range(min = 0, max = 32768))]
     pub distance: usize,
-    /// Whether every pair is asked for, or one.
+    /// Whether the question is about every pair, or about one.
     #[serde(default)]
     pub objective: SequenceObjective,
     /// The same seed gives the same dataset.
@@ -196,7 +196,7 @@ mod tests {
         let mut moved = 0;
         for index in 0..made.train.len() {
             let tokens = made.train.sequence(index);
-            let pairs = remembered(tokens);
+            let pairs = remembered(&tokens);
             assert_eq!(tokens[8..13], [9; 5]);
             let again: BTreeMap<_, _> = tokens[13..].chunks(2).map(|pair| (pair[0], pair[1])).collect();
             assert_eq!(again, pairs);
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!((made.goal, made.classes, made.max_length), (Goal::Classify, 3, 14));
         for index in 0..made.train.len() {
             let tokens = made.train.sequence(index);
-            assert_eq!(made.train.labels()[index] + 6, remembered(tokens)[&tokens[13]]);
+            assert_eq!(made.train.labels()[index] + 6, remembered(&tokens)[&tokens[13]]);
         }
     }
 
@@ -225,7 +225,7 @@ mod tests {
     fn what_cannot_be_is_refused() {
         assert_eq!(Recall { pairs: 7, ..config(SequenceObjective::Predict) }.find_problem().unwrap().0, "pairs");
         let few = Recall { keys: 1, pairs: 1, ..config(SequenceObjective::Predict) };
-        assert!(few.find_problem().unwrap().1.contains("no more than 3"));
+        assert!(few.find_problem().unwrap().1.contains("only 3 exist"));
         assert!(config(SequenceObjective::Classify).find_problem().is_none());
     }
 }

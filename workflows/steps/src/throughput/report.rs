@@ -101,7 +101,7 @@ impl Results {
         context.log(&format!("training: {}", rate(&self.train)));
         if let Some(floor) = &self.floor {
             context.log(&format!(
-                "the floor: {}, at {} a token and {}; training reaches {} of it",
+                "the floor: {}, at {} per token and {}; training reaches {} of it",
                 rate(&floor.tokens_per_second),
                 format::quantity(floor.operations_per_token, "FLOP"),
                 format::with_interval(&floor.peak, "FLOP/s"),
@@ -115,7 +115,7 @@ impl Results {
             format::ratio(&self.int8_ratio)
         ));
         if let Some(bytes) = self.peak_memory {
-            context.log(&format!("memory at most, in training: {}", format::quantity(bytes as f64, "B")));
+            context.log(&format!("peak memory in training: {}", format::quantity(bytes as f64, "B")));
         }
     }
 }

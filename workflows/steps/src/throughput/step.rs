@@ -28,8 +28,8 @@ const FEWEST_SAMPLES: usize = 20;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Config {
-    /// The model. It is made afresh, as a language model over random tokens. `parameters: 200k` in the place of its `dim`
-    /// chooses the width.
+    /// The model. It is initialised as a language model over random tokens. `parameters: 200k` instead of `dim` chooses
+    /// the width.
     model: ModelChoice,
     /// Number of token ids.
     #[schemars(range(min = 1, max = 1_048_576))]
@@ -42,9 +42,9 @@ struct Config {
     #[serde(default = "length")]
     #[schemars(range(min = 2, max = 1_048_576))]
     length: usize,
-    /// How gradients change the model.
+    /// The optimizer with its learning rate and schedule.
     optimizer: OptimizerConfig,
-    /// What the forward pass of training multiplies and keeps. Decoding is measured in f32 and int8.
+    /// The number format of the forward pass in training. Decoding is measured in f32 and int8.
     #[serde(default)]
     precision: Precision,
     /// Rounds, at least 20; each measures everything once.
@@ -55,11 +55,11 @@ struct Config {
     #[serde(default = "warmup")]
     #[schemars(range(min = 1, max = 100_000))]
     warmup: usize,
-    /// Tokens of a sample of decoding, at most `length`.
+    /// Tokens per decoding sample, at most `length`.
     #[serde(default = "decode")]
     #[schemars(range(min = 1, max = 1_048_576))]
     decode: usize,
-    /// What becomes of the result if other programs keep processors busy before, during or after the measurement.
+    /// What happens to the result if other programs keep processors busy before, during or after the measurement.
     #[serde(default)]
     quiet: Quiet,
     /// Seed of the parameters, of the tokens, of the order within the rounds, and of the bootstrap.
@@ -121,7 +121,7 @@ const METRICS: &[MetricKind] = &[
 
 /// The statement about the intervals.
 const ONE_PROCESS: &str = "all samples of a replicate come from one process, so that ± covers differences between \
-    processes only where there are several replicates.";
+    processes only if there are several replicates.";
 
 /// Also a warning of the run, since a log is read without its table.
 const ONE_PROCESS_WARNING: &str = "the intervals cover one process only: differences between processes, such as memory \
@@ -137,7 +137,7 @@ impl Step for Throughput {
             name: "throughput",
             version: 1,
             measures: true,
-            about: "Measures how fast a fresh model trains and decodes, against the machine's own floor.",
+            about: "Measures how fast a new model trains and decodes, and compares it with the machine's arithmetic.",
             schema: schema_of::<Config>(),
             outputs: OUTPUTS,
             metrics: METRICS,

@@ -16,7 +16,7 @@ use crate::train::{AdamW, BatchOptions, OptimizerConfig, TrainBatch, Updater};
 pub struct Setup {
     /// The model: a language model over the vocabulary.
     pub model: ModelConfig,
-    /// How gradients change it.
+    /// The optimizer with its learning rate and schedule.
     pub optimizer: OptimizerConfig,
     /// Number of token ids.
     pub vocabulary: usize,

@@ -17,27 +17,27 @@ pub struct Config {
     /// The dataset: the `dataset` output of a `prepare` job.
     #[schemars(with = "ArtifactSchema")]
     pub data: ArtifactRef,
-    /// The model to begin with. `parameters: 200k` in the place of its `dim` chooses the width.
+    /// The model to train. `parameters: 200k` instead of `dim` chooses the width.
     pub model: ModelChoice,
-    /// How gradients change it.
+    /// The optimizer with its learning rate and schedule.
     pub optimizer: OptimizerConfig,
-    /// Sequences a step; 32 unless `batching` is given.
+    /// Sequences per step; 32 unless `batching` is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65536))]
     pub batch_size: Option<usize>,
-    /// In the place of `batch_size`: as many sequences a step as fit a budget of tokens.
+    /// Instead of `batch_size`: as many sequences per step as fit a token budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batching: Option<Budget>,
-    /// Computes the gradient of each step in so many micro-batches, one after another (gradient accumulation). It takes a
-    /// fraction of the memory, and the gradient is that of the whole batch up to rounding, except that dropout has other masks.
+    /// Computes the gradient of each step in this number of micro-batches, one after another (gradient accumulation). It needs
+    /// a fraction of the memory. The gradient is that of the whole batch up to rounding, except that the dropout masks differ.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 65536))]
     pub accumulate: usize,
-    /// What the forward pass multiplies and keeps for the backward pass. With `bf16` the activations take about half the
-    /// memory. The model, its gradient and the optimizer stay f32, and the model is scored as it will be used: in f32.
+    /// The number format of matrix products in the forward pass and of activations kept for the backward pass.
+    /// Parameters, gradients and the optimizer's state stay f32, and evaluation runs in f32.
     #[serde(default)]
     pub precision: Precision,
-    /// Stages, each with the longest sequence that it takes, where the last one's `until_step` is the number of steps in all; or a
+    /// The stages, each with the longest sequence that it uses; `until_step` of the last stage is the total number of steps. Or a
     /// plugin that decides the stages, with the number of steps.
     pub curriculum: CurriculumConfig,
     /// How much of each target is spread over all classes: the loss is `(1 - s)` times that of the target and `s` times
@@ -45,54 +45,59 @@ pub struct Config {
     #[serde(default)]
     #[schemars(range(min = 0.0), extend("exclusiveMaximum" = 1.0))]
     pub label_smoothing: f64,
-    /// Score the validation split each so many steps, besides the end.
+    /// Steps between two evaluations of the validation split; it is also evaluated at the end.
     #[serde(default = "eval_every")]
     #[schemars(range(min = 1))]
     pub eval_every: u64,
-    /// Ends the training before its last step if a metric of the validation split no longer improves; never if absent.
+    /// Ends the training early when a metric of the validation split no longer improves; if absent, all steps are run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early_stopping: Option<EarlyStopping>,
-    /// Whose parameters the output `model` holds, and the test split is scored with: those after the last step, or those
-    /// after the evaluation with the best value of `early_stopping.metric` (`valid/loss` without early stopping). The step
-    /// is reported as `kept/step`.
+    /// Which parameters the output `model` contains and the test split is scored with: those after the last step, or those
+    /// of the evaluation with the best `early_stopping.metric` (`valid/loss` without early stopping). The step is reported
+    /// as `kept/step`.
     #[serde(default, skip_serializing_if = "Keep::is_last")]
     pub keep: Keep,
-    /// Report the mean training metrics of each so many steps.
+    /// Steps between two reports of the mean training metrics.
     #[serde(default = "log_every")]
     #[schemars(range(min = 1))]
     pub log_every: u64,
     /// Decides the initial parameters and the order of the samples, together with the replicate.
     #[serde(default)]
     pub seed: u64,
+    /// Samples are shuffled in windows of at most so many neighbours, which are visited in random order: a larger split needs no more memory
+    /// than one window. A split with fewer samples is shuffled as a whole.
+    #[serde(default = "shuffle_window", skip_serializing_if = "is_default_window")]
+    #[schemars(range(min = 2, max = 100_000_000))]
+    pub shuffle_window: usize,
     /// Metrics that plugins compute from the predictions, reported as `valid/plugin/NAME/VALUE` and `test/plugin/NAME/VALUE`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<ConfiguredPlugin>,
-    /// When to save all that it takes to go on, should the training be stopped.
+    /// When to save the state from which an interrupted training resumes.
     #[serde(default)]
     pub checkpoints: Checkpoints,
-    /// Writes what the first steps spent their time on, as the output `profile`: a trace that Perfetto and
-    /// `chrome://tracing` open.
+    /// Writes where the first steps spent their time as the output `profile`: a trace for Perfetto and
+    /// `chrome://tracing`.
     #[serde(default)]
     pub profile: bool,
 }
 
 /// When a training ends before its last step. The step is reported as `stopped/step`.
 ///
-/// A curriculum's earlier stages always run to their end: patience is counted in the last stage alone, since a model that has
+/// A curriculum's earlier stages always run to their end: patience is counted only in the last stage, since a model that has
 /// not seen the longer samples yet may not improve on them. The best value is that of all stages. The learning rate follows
 /// the schedule of the whole curriculum, wherever training stops. The count is part of the saved state, so that an interrupted
 /// training stops at the same step as an uninterrupted one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EarlyStopping {
-    /// What is watched; a loss and a perplexity are better lower, an accuracy higher.
+    /// The monitored metric. Lower is better for a loss or a perplexity, higher for an accuracy.
     #[serde(default)]
     pub metric: ValidationMetric,
-    /// Training stops after so many evaluations in succession without an improvement; `eval_every` says when it is evaluated.
+    /// Training stops after this number of consecutive evaluations without an improvement; `eval_every` sets their distance.
     #[serde(default = "patience")]
     #[schemars(range(min = 1))]
     pub patience: u64,
-    /// An evaluation is an improvement if it is better by more than this than the last improvement.
+    /// An evaluation is an improvement if it is better than the last improvement by more than this.
     #[serde(default)]
     #[schemars(range(min = 0.0))]
     pub min_delta: f64,
@@ -105,10 +110,10 @@ pub enum ValidationMetric {
     #[default]
     #[serde(rename = "valid/loss")]
     Loss,
-    /// The share of right predictions.
+    /// The share of correct predictions.
     #[serde(rename = "valid/accuracy")]
     Accuracy,
-    /// exp of the loss; of language models alone.
+    /// exp of the loss; language models only.
     #[serde(rename = "valid/perplexity")]
     Perplexity,
 }
@@ -125,7 +130,7 @@ impl ValidationMetric {
     }
 }
 
-/// Whose parameters the trained model holds.
+/// Which parameters the trained model contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Keep {
@@ -142,16 +147,16 @@ impl Keep {
     }
 }
 
-/// When a training saves its whole state. The newest state alone is kept, until the training succeeds; where it lies, and
-/// that it is looked for, is no business of the workflow file. A training that is cancelled saves its state too.
+/// When a training saves its whole state. Only the newest state is kept, until the training succeeds; the workflow file
+/// does not set its location. A training that is cancelled saves its state too.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoints {
-    /// After each so many steps; never by their number if absent.
+    /// Steps between two checkpoints; if absent, only `every_minutes` counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub every_steps: Option<u64>,
-    /// When the last one is older than this.
+    /// Saves a checkpoint when the last one is older than this.
     #[serde(default = "every_minutes")]
     #[schemars(range(min = 0.0))]
     pub every_minutes: f64,
@@ -186,7 +191,7 @@ pub struct AdamWConfig {
     #[serde(default = "eps")]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub eps: f64,
-    /// Decay of matrices and tables (`Role::decays`); norms, biases and eigenvalues never decay.
+    /// Decay of matrices and embedding tables; norms, biases and eigenvalues never decay.
     #[serde(default = "weight_decay")]
     #[schemars(range(min = 0.0))]
     pub weight_decay: f64,
@@ -196,7 +201,7 @@ pub struct AdamWConfig {
     /// Steps over which the learning rate rises from zero.
     #[serde(default)]
     pub warmup_steps: u64,
-    /// Scale the gradient down to this norm where it is larger; never if absent.
+    /// Scales the gradient down to this norm if it is larger; no clipping if absent.
     #[serde(default)]
     #[schemars(extend("exclusiveMinimum" = 0.0))]
     pub clip_norm: Option<f64>,
@@ -220,6 +225,12 @@ const BATCH_SIZE: usize = 32;
 
 fn one() -> usize {
     1
+}
+fn shuffle_window() -> usize {
+    1 << 20
+}
+fn is_default_window(window: &usize) -> bool {
+    *window == shuffle_window()
 }
 fn every_minutes() -> f64 {
     1.0
@@ -297,8 +308,12 @@ impl Config {
         if let Some(min_delta) = stopping.map(|stopping| stopping.min_delta)
             && !(min_delta >= 0.0 && min_delta.is_finite())
         {
-            let message = format!("min_delta {min_delta} is not a number from 0 up");
-            found.push(finding(&["early_stopping", "min_delta"], message, "leave it out where any improvement counts"));
+            let message = format!("min_delta {min_delta} is not a number of at least 0");
+            found.push(finding(&["early_stopping", "min_delta"], message, "leave it out if any improvement counts"));
+        }
+        if !(2..=100_000_000).contains(&self.shuffle_window) {
+            let message = format!("shuffle_window {} is outside 2..=100000000", self.shuffle_window);
+            found.push(finding(&["shuffle_window"], message, "leave it out, or give a number of samples"));
         }
         if !(0.0..1.0).contains(&self.label_smoothing) {
             let message = format!("label_smoothing {} is outside [0, 1)", self.label_smoothing);
@@ -313,7 +328,7 @@ impl Config {
 
     fn check_batches(&self, found: &mut Vec<Finding>) {
         if self.batch_size.is_some() && self.batching.is_some() {
-            let message = "batch_size and batching both say how large a batch is".to_owned();
+            let message = "batch_size and batching both set the size of a batch".to_owned();
             found.push(finding(&["batching"], message, "give one of them"));
         }
         let budget = self.batching.map(|budget| [budget.max_tokens, budget.max_sequences]);
@@ -370,14 +385,14 @@ impl Config {
         for (key, value) in [("lr", adamw.lr), ("weight_decay", adamw.weight_decay)] {
             if !(value >= 0.0 && value.is_finite()) {
                 let message = format!("{key} {value} is negative");
-                found.push(finding(&["optimizer", key], message, "give a number from 0 up"));
+                found.push(finding(&["optimizer", key], message, "give a number of at least 0"));
             }
         }
         // A gradient of 0 divided by an epsilon of 0 is NaN; clipping to a norm of 0 removes the gradient.
         let eps = ("eps", adamw.eps, "the usual one is 1e-8");
         for (key, value, hint) in [eps]
             .into_iter()
-            .chain(adamw.clip_norm.map(|norm| ("clip_norm", norm, "leave it out where gradients shall not be clipped")))
+            .chain(adamw.clip_norm.map(|norm| ("clip_norm", norm, "leave it out if gradients are not to be clipped")))
         {
             if !(value > 0.0 && value.is_finite()) {
                 found.push(finding(&["optimizer", key], format!("{key} {value} is not above 0"), hint));

@@ -26,7 +26,7 @@ impl Stability {
             self.has_warned = true;
             context.warn(&format!(
                 "after step {step} the recurrence has a spectral radius of {radius:.3}: above 1, states grow with every step of \
-                 a sequence. Lower model.resonance_strength, or take `resonance: readout`"
+                 a sequence. Lower model.resonance_strength, or use `resonance: readout`"
             ));
         }
         Ok(())
@@ -40,7 +40,7 @@ impl Stability {
             None => "lower optimizer.lr, or give optimizer.clip_norm and optimizer.warmup_steps",
             Some(_) => "lower optimizer.lr or optimizer.clip_norm, or raise optimizer.warmup_steps",
         };
-        let stable = "lower model.resonance_strength, or take `resonance: readout`, which cannot make states grow";
+        let stable = "lower model.resonance_strength, or use `resonance: readout`, which cannot make states grow";
         let recurrent = matches!(config.model.config(), ModelConfig::Ten(ten) if ten.resonance == Resonance::Recurrent);
         let hint = match self.radius {
             Some((step, radius)) if recurrent && radius > 1.0 => format!(

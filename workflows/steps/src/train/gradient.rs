@@ -41,12 +41,12 @@ impl TrainBatch {
     /// # Errors
     /// If the model cannot read them.
     pub fn new(model: &Blueprint, split: &Split, indices: &[usize], options: &BatchOptions) -> Result<Self, StepError> {
-        let sequences: Vec<_> = indices.iter().map(|index| split.sequence(*index)).collect();
-        let labels: Vec<_> = indices.iter().filter_map(|index| split.labels().get(*index).copied()).collect();
-        Self::from_sequences(model, &sequences, &labels, options)
+        let sequences = split.read_batch(indices)?;
+        let sequences: Vec<&[u32]> = sequences.iter().map(AsRef::as_ref).collect();
+        Self::from_sequences(model, &sequences, &split.labels_of(indices), options)
     }
 
-    /// These sequences; a classifier has a label for each.
+    /// These sequences; a classifier has a label for each, or for each two.
     ///
     /// # Errors
     /// As [`TrainBatch::new`].
@@ -56,17 +56,18 @@ impl TrainBatch {
         labels: &[u32],
         options: &BatchOptions,
     ) -> Result<Self, StepError> {
-        let size = sequences.len().div_ceil(options.micro_batches.max(1)).max(1);
+        let rows = model.task().objective.sequences();
+        let size = (sequences.len() / rows).div_ceil(options.micro_batches.max(1)).max(1);
         let tokens = sequences.iter().map(|sequence| sequence.len()).sum();
         let whole = match model.task().objective {
-            Objective::Classify(_) => sequences.len(),
+            Objective::Classify(_) | Objective::ClassifyPairs(_) => sequences.len() / rows,
             Objective::Predict => sequences.iter().map(|sequence| sequence.len().saturating_sub(1)).sum(),
         };
         let training =
             Training { label_smoothing: options.label_smoothing, dropout: None, precision: options.precision };
         let (mut micro_batches, mut feeds, mut count) = (Vec::new(), Vec::new(), 0);
         let mut labels = labels.chunks(size);
-        for (number, part) in sequences.chunks(size).enumerate() {
+        for (number, part) in sequences.chunks(size * rows).enumerate() {
             let training = Training { dropout: Some(mix(options.dropout ^ number as u64)), ..training };
             let micro_batch = MicroBatch::new(model, part, labels.next().unwrap_or_default(), &training, whole)?;
             count += micro_batch.count();

@@ -93,7 +93,7 @@ impl Keeper {
 
 /// Logs that an earlier attempt's state cannot be used.
 pub fn refuse(why: &str, context: &mut dyn Context) {
-    context.log(&format!("an earlier attempt's state is not used, and training begins anew: {why}"));
+    context.log(&format!("the checkpoint of an earlier attempt is not used, and training starts again: {why}"));
 }
 
 fn write_state(file: &ArrayFile, folder: &Path, workdir: &Path) -> Result<(), String> {
@@ -139,6 +139,6 @@ mod tests {
         assert_eq!(keeper.find(&mut context), Some(file));
         std::fs::write(place.join(NAME), "rubbish").unwrap();
         assert!(keeper.find(&mut context).is_none());
-        assert!(context.logs[0].contains("training begins anew"), "{:?}", context.logs);
+        assert!(context.logs[0].contains("training starts again"), "{:?}", context.logs);
     }
 }

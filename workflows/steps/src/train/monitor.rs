@@ -159,7 +159,7 @@ impl ValidationMetric {
             ValidationMetric::Accuracy => Ok(score.accuracy),
             ValidationMetric::Perplexity => score.perplexity(model.task().objective).ok_or_else(|| StepError::Failed {
                 message: "early_stopping.metric is valid/perplexity, which a classifier does not have".into(),
-                hint: Some("take valid/loss or valid/accuracy".into()),
+                hint: Some("use valid/loss or valid/accuracy".into()),
             }),
         }
     }

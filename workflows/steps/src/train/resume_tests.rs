@@ -64,8 +64,9 @@ fn stop_early(config: &mut Value, keep: &str) {
 #[test]
 fn one_that_was_cancelled_after_any_step_goes_on_with_the_same_bits() {
     type Change = fn(&mut Value);
-    let changes: [Change; 8] = [
+    let changes: [Change; 9] = [
         |_| (),
+        |config| config["shuffle_window"] = json!(5),
         |config| config["precision"] = json!("bf16"),
         |config| {
             config["model"] = json!({
@@ -155,7 +156,7 @@ fn a_state_that_is_damaged_or_of_another_training_is_left_alone() {
         let (mut second, config) = world(folder.path(), change);
         second.replicate = replicate;
         second.run(&Train, config).unwrap();
-        let line = second.logs.iter().find(|log| log.contains("training begins anew"));
+        let line = second.logs.iter().find(|log| log.contains("training starts again"));
         assert!(line.is_some_and(|line| line.contains(why)), "{why} is not in {:#?}", second.logs);
         second
     };
@@ -165,7 +166,7 @@ fn a_state_that_is_damaged_or_of_another_training_is_left_alone() {
     for at in [good.len() - 1, good.len() / 2] {
         let mut flipped = good.clone();
         flipped[at] ^= 1;
-        same(&begins_anew(&flipped, |_| (), 1, "does not have the hash"), &whole);
+        same(&begins_anew(&flipped, |_| (), 1, "does not match its hash"), &whole);
     }
     begins_anew(&good, |config| config["seed"] = json!(10), 1, "another training");
     begins_anew(&good, |config| config["optimizer"]["lr"] = json!(0.01), 1, "another training");

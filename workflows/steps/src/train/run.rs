@@ -19,7 +19,7 @@ use super::stages::CurriculumConfig;
 use super::state::{self, Place, Window};
 use super::update::{Outcome, Updater};
 use crate::context::{Context, StepError};
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, Units};
 use crate::memory::peak_bytes;
 use crate::plugin::report_plugins;
 use crate::plugin_metric::PluginMetric;
@@ -75,7 +75,12 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self, StepError> {
         let replicate = context.replicate();
         let seed = |purpose| seed_for(config.seed, replicate, purpose);
-        let curriculum = Curriculum::new(config.stages(), &dataset.train, config.batching(), seed("samples"))?;
+        let curriculum = Curriculum::new(
+            config.stages(),
+            &dataset.train,
+            (config.batching(), config.shuffle_window),
+            seed("samples"),
+        )?;
         let paced = match &config.curriculum {
             CurriculumConfig::Stages(_) => None,
             CurriculumConfig::Plugin(plugin) => {
@@ -124,7 +129,7 @@ impl<'a> Trainer<'a> {
                     paced.restore(there);
                 }
                 (None, None) => self.curriculum.restore(place.sampler)?,
-                (Some(_), None) | (None, Some(_)) => return Err("its curriculum is of another kind".into()),
+                (Some(_), None) | (None, Some(_)) => return Err("its curriculum is of a different kind".into()),
             }
             self.monitor.restore(place.evaluations);
             Ok((there, (place.step, place.unvalidated), place.window, place.reports))
@@ -322,8 +327,8 @@ impl<'a> Trainer<'a> {
         let (valid, of_plugins) = self.score_split(model, "valid", context)?;
         self.reports.metric(context, "valid/loss", step, valid.loss);
         self.reports.metric(context, "valid/accuracy", step, valid.accuracy);
-        if let Some(perplexity) = valid.perplexity(model.task().objective) {
-            self.reports.metric(context, "valid/perplexity", step, perplexity);
+        for (measure, value) in valid.perplexities(model.task().objective, self.text("valid")) {
+            self.reports.metric(context, &format!("valid/{measure}"), step, value);
         }
         for (name, value) in of_plugins {
             self.reports.metric(context, &name, step, value);
@@ -345,6 +350,12 @@ impl<'a> Trainer<'a> {
         self.since += began.elapsed();
         self.profiler.end_numbered(span, "validate", step);
         Ok(())
+    }
+
+    /// The text of the predicted tokens of a split; `None` if the data are not text.
+    #[must_use]
+    pub fn text(&self, split: &str) -> Option<Units> {
+        self.dataset.about.text.map(|text| text.of(split))
     }
 
     /// Scores the split `valid` or `test` with the current model; also returns the metrics of plugins, by name.
@@ -369,11 +380,8 @@ impl<'a> Trainer<'a> {
 
     /// A fixed batch of the validation split, of median length, for telemetry.
     fn sample_batch(&self, model: &Model) -> Result<Batch, StepError> {
-        let lengths: Vec<_> = self.dataset.valid.lengths().collect();
-        let mut order: Vec<_> = (0..lengths.len()).collect();
-        order.sort_by_key(|index| lengths[*index]);
-        let batches = self.config.batching().cut(&order, &lengths);
-        let middle = batches.get(batches.len() / 2).map_or(&order, |batch| batch);
+        let batches = self.config.batching().sorted(&self.dataset.valid);
+        let middle = batches.get(batches.len() / 2).map_or(&[][..], Vec::as_slice);
         Ok(gather(model, &self.dataset.valid, middle)?.0)
     }
 

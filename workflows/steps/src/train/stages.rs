@@ -22,10 +22,10 @@ pub enum CurriculumConfig {
 pub struct PluginCurriculum {
     /// A name under `plugins:` of the workflow file.
     pub plugin: PluginRef,
-    /// What the plugin is opened with; `assay plugin run` shows what it accepts.
+    /// The plugin's config; `assay plugin run` shows what it accepts.
     #[serde(default)]
     pub config: Map<String, Value>,
-    /// The number of steps in all.
+    /// The total number of steps.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub steps: u64,
 }

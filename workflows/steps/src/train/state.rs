@@ -5,7 +5,8 @@
 //! |---|---|
 //! | `parameters.NAME`, F32 | a parameter, as in the checkpoint of a model |
 //! | `adamw.m.NAME`, `adamw.v.NAME`, F32 | its moments |
-//! | `sampler.pass`, U32 | the remaining samples of the current pass, last first |
+//! | `sampler.pass`, U32 | the remaining samples of the opened windows of the current pass, last first |
+//! | `sampler.windows`, U32 | if there are several windows: those of the current pass that are not opened yet, last first |
 //! | `sampler.ready`, `sampler.ready.offsets`, U32 | the batches that are ready, one after another, and the start of each |
 //! | `window`, F64 `[3]` | sums since the last report: loss, gradient norm, seconds |
 //! | `reports.name`, U32, `reports.step`, U64, `reports.value`, F64 | every metric point so far |
@@ -144,6 +145,10 @@ pub fn write(
         ("reports.step".into(), Array::u64(&steps, &[steps.len()])),
         ("reports.value".into(), Array::f64(&values, &[values.len()])),
     ]);
+    if !sampler.windows.is_empty() {
+        let windows = sampler.windows.iter().map(|window| *window as u32).collect();
+        file.arrays.insert("sampler.windows".into(), column(windows));
+    }
     let evaluations = place.evaluations.as_ref().map(|evaluations| write_evaluations(evaluations, &mut file));
     let paced = place.paced.as_ref().map(|paced| {
         let (counters, state) = paced.parts();
@@ -198,7 +203,7 @@ fn read_evaluations(file: &ArrayFile, counters: EvaluationCounters, model: &Mode
             let array = file.array(&key).map_err(|error| error.to_string())?;
             let dims = dense(name, parameter).map_err(|error| error.to_string())?.dims();
             if array.shape != dims || array.to_f32().is_none() {
-                return Err(format!("`{key}` is no array of {dims:?} floats"));
+                return Err(format!("`{key}` is not an array of {dims:?} floats"));
             }
             parameters.insert(name.to_owned(), array.clone());
         }
@@ -216,7 +221,7 @@ fn read_evaluations(file: &ArrayFile, counters: EvaluationCounters, model: &Mode
 /// or belongs to another training, returns the problem, as a fragment.
 pub fn read(file: &ArrayFile, identity: &str, model: &Model, optimizer: &mut AdamW) -> Result<(Model, Place), String> {
     if file.metadata.get(HASH) != Some(&hash_content(file)) {
-        return Err("its content does not have the hash that it should have".into());
+        return Err("its content does not match its hash".into());
     }
     if file.metadata.get(IDENTITY).map(String::as_str) != Some(identity) {
         return Err("it belongs to another training, device or version".into());
@@ -229,7 +234,7 @@ pub fn read(file: &ArrayFile, identity: &str, model: &Model, optimizer: &mut Ada
     let floats = |name: String, dims: &[usize]| {
         let array = file.array(&name).map_err(|error| error.to_string())?;
         let values = array.to_f32().filter(|_| array.shape == dims);
-        values.ok_or_else(|| format!("`{name}` is no array of {dims:?} floats"))
+        values.ok_or_else(|| format!("`{name}` is not an array of {dims:?} floats"))
     };
     let device = model.device().clone();
     let failed = |error: ModelError| error.to_string();
@@ -246,7 +251,7 @@ pub fn read(file: &ArrayFile, identity: &str, model: &Model, optimizer: &mut Ada
 }
 
 fn place_of(file: &ArrayFile, counters: &Counters, model: &Model) -> Result<Place, String> {
-    let wrong = |name: &str| format!("`{name}` is not what it should be");
+    let wrong = |name: &str| format!("`{name}` has an unexpected value");
     let numbers = |name: &str| {
         let array = file.array(name).map_err(|error| error.to_string())?;
         array.to_u32().ok_or_else(|| wrong(name))
@@ -255,6 +260,8 @@ fn place_of(file: &ArrayFile, counters: &Counters, model: &Model) -> Result<Plac
     let floats = |name: &str| file.array(name).ok().and_then(Array::to_f64).ok_or_else(|| wrong(name));
     let (pass, flat): (Vec<usize>, Vec<usize>) = (samples("sampler.pass")?, samples("sampler.ready")?);
     let offsets: Vec<usize> = samples("sampler.ready.offsets")?;
+    let has_windows = file.arrays.contains_key("sampler.windows");
+    let windows = if has_windows { samples("sampler.windows")? } else { Vec::new() };
     let batch = |ends: &[usize]| flat.get(ends[0]..ends[1]).map(<[usize]>::to_vec);
     let ready: Option<Vec<_>> = offsets.windows(2).map(batch).collect();
     let steps = file.array("reports.step").ok().and_then(Array::to_u64).ok_or_else(|| wrong("reports.step"))?;
@@ -272,6 +279,7 @@ fn place_of(file: &ArrayFile, counters: &Counters, model: &Model) -> Result<Plac
             stage: counters.stage,
             position: counters.position.parse().map_err(|_| wrong("position"))?,
             pass,
+            windows,
             ready: ready.ok_or_else(|| wrong("sampler.ready.offsets"))?,
         },
         paced: paced.transpose()?,

@@ -31,10 +31,16 @@ const METRICS: &[MetricKind] = &[
     scored("test/accuracy", Better::Higher, Some("accuracy")),
     scored("test/loss", Better::Lower, Some("loss")),
     scored("test/perplexity", Better::Lower, Some("perplexity")),
+    scored("test/perplexity_per_byte", Better::Lower, None),
+    scored("test/bits_per_byte", Better::Lower, Some("bits per byte")),
+    scored("test/perplexity_per_word", Better::Lower, None),
     metric("size/bytes", "B", Better::Lower, Some("size")),
     scored("valid/loss", Better::Lower, None),
     scored("valid/accuracy", Better::Higher, None),
     scored("valid/perplexity", Better::Lower, None),
+    scored("valid/perplexity_per_byte", Better::Lower, None),
+    scored("valid/bits_per_byte", Better::Lower, None),
+    scored("valid/perplexity_per_word", Better::Lower, None),
     metric("train/loss", "", Better::Lower, None),
     metric("train/accuracy", "", Better::Higher, None),
     metric("train/gradient_norm", "", Better::Neither, None),
@@ -109,8 +115,8 @@ fn check_precision(precision: Precision, device: &Device) -> Result<(), StepErro
         return Ok(());
     }
     Err(StepError::Failed {
-        message: format!("`precision: bf16` needs a device that holds bf16, and {} does not", info.name),
-        hint: Some("leave `precision` out, or take another backend, such as `cpu`".into()),
+        message: format!("`precision: bf16` needs a device that supports bf16, and {} does not", info.name),
+        hint: Some("leave `precision` out, or use another backend, such as `cpu`".into()),
     })
 }
 
@@ -142,7 +148,7 @@ fn write_model(
         if let Weight::Dense(tensor) = &parameter.value
             && let Some(value) = tensor.to_f32_vec().map_err(ModelError::from)?.iter().find(|value| !value.is_finite())
         {
-            return Err(trainer.diverged(&format!("`{name}` holds {value} after step {kept}")));
+            return Err(trainer.diverged(&format!("`{name}` contains {value} after step {kept}")));
         }
     }
     let path = context.workdir().join("model.safetensors");
@@ -151,8 +157,8 @@ fn write_model(
     let (test, of_plugins) = trainer.score_split(model, "test", context)?;
     context.metric("test/loss", kept, test.loss);
     context.metric("test/accuracy", kept, test.accuracy);
-    if let Some(perplexity) = test.perplexity(model.task().objective) {
-        context.metric("test/perplexity", kept, perplexity);
+    for (measure, value) in test.perplexities(model.task().objective, trainer.text("test")) {
+        context.metric(&format!("test/{measure}"), kept, value);
     }
     of_plugins.iter().for_each(|(name, value)| context.metric(name, kept, *value));
     context.log(&format!("test: loss {:.3}, accuracy {:.1} %", test.loss, 100.0 * test.accuracy));
@@ -182,7 +188,7 @@ mod tests {
         let Err(StepError::Check { message, .. }) = write_model(&mut trainer, (&model, 80), &mut context) else {
             panic!("the model was accepted")
         };
-        assert!(message.contains("`embedding.table` holds NaN after step 80"), "{message}");
+        assert!(message.contains("`embedding.table` contains NaN after step 80"), "{message}");
         assert!(context.artifacts.is_empty());
     }
 }

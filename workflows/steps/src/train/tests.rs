@@ -30,6 +30,9 @@ fn dataset() -> Dataset {
         config: Value::Null,
         labels: Vec::new(),
         groups: Vec::new(),
+        pairs: false,
+        tokenizer: None,
+        text: None,
         sources: Default::default(),
     };
     Dataset { about, train: split(0, 120), valid: split(200, 30), test: split(300, 30) }
@@ -174,7 +177,7 @@ fn a_number_of_parameters_chooses_the_width() {
         model
     };
     refused(with(ten(json!({"parameters": "10"}))), "no width gives 10 parameters within 5 %; the nearest are ");
-    refused(with(ten(json!({"parameters": "4k", "dim": 8}))), "both say how wide the model is");
+    refused(with(ten(json!({"parameters": "4k", "dim": 8}))), "both set the width of the model");
     refused(with(ten(json!({}))), "neither `dim` nor `parameters`");
 }
 
@@ -342,7 +345,10 @@ fn what_cannot_work_is_refused_with_a_hint() {
     refused(|config| config["optimizer"]["eps"] = json!(0.0), "eps 0 is not above 0");
     refused(|config| config["optimizer"]["clip_norm"] = json!(0.0), "clip_norm 0 is not above 0");
     refused(|config| config["early_stopping"] = json!({"patience": 0}), "early_stopping.patience is 0");
-    refused(|config| config["early_stopping"] = json!({"min_delta": -1.0}), "min_delta -1 is not a number from 0 up");
+    refused(
+        |config| config["early_stopping"] = json!({"min_delta": -1.0}),
+        "min_delta -1 is not a number of at least 0",
+    );
     refused(|config| config["early_stopping"] = json!({"metric": "train/loss"}), "train/loss");
     refused(
         |config| config["early_stopping"] = json!({"metric": "valid/perplexity"}),

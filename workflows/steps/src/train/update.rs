@@ -118,5 +118,5 @@ fn parse_outcome(numbers: &[f64]) -> Option<Outcome> {
 }
 
 fn missing_results() -> StepError {
-    StepError::failed("the device gave nothing for an update")
+    StepError::failed("the device returned no results of an update")
 }

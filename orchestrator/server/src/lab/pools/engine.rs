@@ -112,7 +112,7 @@ impl std::fmt::Display for JobState {
     }
 }
 
-/// Why a cluster did not do what was asked.
+/// Why a command to a cluster failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// A command is missing or failed.

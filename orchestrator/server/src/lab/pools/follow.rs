@@ -215,7 +215,8 @@ impl Pools {
         Ok(())
     }
 
-    /// Notes what became of the jobs of a pool. The worker of a job that is over is gone, whatever its lease is.
+    /// Records the states of the jobs of a pool. The worker of a job that is over is gone, even if its lease still
+    /// runs.
     async fn note_states(&self, pool: &mut Pool, listed: Vec<Job>) {
         let listed: BTreeMap<String, JobState> = listed.into_iter().map(|job| (job.id, job.state)).collect();
         for id in pool.jobs.keys().cloned().collect::<Vec<_>>() {

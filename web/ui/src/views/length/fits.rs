@@ -61,7 +61,7 @@ pub(crate) fn length_view(metric: &LengthMetric, base: Option<&str>, unit: &str,
         let fitted = exponent(x, y, LEVEL).ok();
         let exponent_text = match &fitted {
             Some(k) => format::with_interval(k, ""),
-            None if family.values.len() < 2 => "one length alone".to_owned(),
+            None if family.values.len() < 2 => "only one length".to_owned(),
             None => "not a positive value".to_owned(),
         };
         let mean = |values: &[f64]| values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64;
@@ -168,7 +168,7 @@ mod tests {
         let metric = LengthMetric { name: "m/*".into(), example: "m/16".into(), families: vec![one, zero] };
         let found = length_view(&metric, None, "", Better::Neither);
         let texts: Vec<&str> = found.families.iter().map(|family| family.exponent_text.as_str()).collect();
-        assert_eq!(texts, ["one length alone", "not a positive value"]);
+        assert_eq!(texts, ["only one length", "not a positive value"]);
         assert_eq!(found.families[1].crossover_text, "no common range of lengths");
         assert!(found.families[0].values[1].is_none());
     }

@@ -106,7 +106,7 @@ fn read_chunks(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
         body.extend(read_bytes(reader, length)?);
         // Each chunk, including the last one, is followed by an empty line.
         if read_line(reader)?.is_none_or(|line| !line.is_empty()) {
-            return Err(broken("a chunk does not end where it says"));
+            return Err(broken("a chunk does not have the length that it declares"));
         }
         if length == 0 {
             return Ok(body);

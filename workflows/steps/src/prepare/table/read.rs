@@ -3,18 +3,18 @@
 use std::collections::HashMap;
 
 use assay_data::table::{Columns, TableRow, visit_rows};
+use assay_data::text::TextTokenizer;
 
-use super::config::Table;
+use super::config::{PairForm, Table};
+use super::record::{Encoder, TokenCounts};
 use super::source::{Source, Sources};
 use crate::context::{Context, StepError};
-use crate::dataset::{Goal, Split};
+use crate::dataset::{Goal, Split, TextUnits, Units};
 use crate::prepare::prepared::PreparedDataset;
 use crate::prepare::source::digest_files;
 use crate::prepare::splits::{ChosenSamples, check_tokens};
-use crate::prepare::text::byte_names;
+use crate::prepare::text::changed_warnings;
 
-/// The token between two texts.
-const SEPARATOR: u32 = 256;
 /// A column with more distinct values is refused as the label: it probably contains something else.
 const MOST_LABELS: usize = 10_000;
 /// The number of records between two reports of progress, which also check for cancellation.
@@ -25,12 +25,23 @@ const RECORDS: u64 = 4096;
 struct Survey {
     /// For each table (of train, valid and test), each record with text: its length in tokens, and the number of its label.
     records: [Vec<(u32, u32)>; 3],
+    /// For each table, whether each record has text.
+    has_text: [Vec<bool>; 3],
     /// The labels in the order of their first occurrence.
     labels: Vec<String>,
     /// The number of records without text.
     empty: usize,
     /// The number of records whose text is truncated.
     cut: usize,
+}
+
+/// The result of the second pass.
+#[derive(Default)]
+struct Collected {
+    splits: [Split; 3],
+    /// The text of the predicted tokens.
+    units: [Units; 3],
+    counts: TokenCounts,
 }
 
 impl Table {
@@ -42,7 +53,9 @@ impl Table {
         let named = classes
             .filter(|_| self.classes.is_empty())
             .map(|names| names.iter().map(|name| name.trim().to_owned()).collect::<Vec<_>>());
-        let mut survey = self.survey_records(&sources, named.as_deref().unwrap_or_default(), context)?;
+        let (tokenizer, described) = self.tokenizer.open(context)?;
+        let encoder = Encoder::new(self, &tokenizer);
+        let mut survey = self.survey_records(&sources, named.as_deref().unwrap_or_default(), &encoder, context)?;
         // Classes that a file names keep the order of their numbers.
         let order = match named {
             Some(_) => (0..survey.labels.len() as u32).collect(),
@@ -56,19 +69,23 @@ impl Table {
         });
         let name = sources[0].as_ref().map_or_else(String::new, |source| source.name().to_owned());
         check_tokens(lengths.sum(), &format!("the records of `{name}`"), "take fewer records, or lower max_length")?;
-        let [train, valid, test] = self.collect_splits(&sources, &survey, &order, &chosen, context)?;
+        let collected = self.collect_splits(&sources, (&survey, &order, &chosen), &encoder, context)?;
+        let (counts, [train_text, valid_text, test_text]) = (collected.counts, collected.units);
+        let [train, valid, test] = collected.splits;
         let max_length = [&train, &valid, &test].iter().flat_map(|split| split.lengths()).max().unwrap_or(1);
         let (goal, what) = match self.label {
             Some(_) => (Goal::Classify, "; the label is a column"),
             None => (Goal::Predict, ""),
         };
-        let separator = self.second_text.as_ref().map(|_| "<sep>".to_owned());
+        let separator =
+            self.second_text.as_ref().filter(|_| self.pairs == PairForm::Joined).map(|_| "<sep>".to_owned());
+        let is_text = self.label.is_none();
         let named_files = sources.iter().flatten().flat_map(Source::read_files);
         let count = survey.records.iter().map(Vec::len).sum::<usize>();
         Ok(PreparedDataset {
             name: "table",
-            description: format!("The text of the records of `{name}`, byte by byte{what}."),
-            vocabulary: byte_names().into_iter().chain(separator).collect(),
+            description: format!("The text of the records of `{name}`, {}{what}.", unit_of(&tokenizer)),
+            vocabulary: tokenizer.vocabulary().into_iter().chain(separator).collect(),
             goal,
             classes: survey.labels.len(),
             labels: survey.labels.clone(),
@@ -76,9 +93,16 @@ impl Table {
             train,
             valid,
             test,
-            metrics: vec![("data/records", count as f64), ("data/cut", survey.cut as f64)],
+            pairs: self.pairs == PairForm::Separate,
+            tokenizer: is_text.then_some(described),
+            text: is_text.then_some(TextUnits { train: train_text, valid: valid_text, test: test_text }),
+            metrics: counts.metrics(&tokenizer, &[("data/records", count as f64), ("data/cut", survey.cut as f64)]),
             notes: vec![format!("{count} records with text were read")],
-            warnings: warnings.into_iter().chain(self.survey_warnings(&survey)).collect(),
+            warnings: warnings
+                .into_iter()
+                .chain(self.survey_warnings(&survey))
+                .chain(changed_warnings(counts.changed, (counts.records, "records"), counts.unknown))
+                .collect(),
             sources: digest_files(named_files)?,
             ..PreparedDataset::default()
         })
@@ -93,6 +117,7 @@ impl Table {
         &self,
         sources: &[Option<Source>; 3],
         classes: &[String],
+        encoder: &Encoder<'_>,
         context: &mut dyn Context,
     ) -> Result<Survey, StepError> {
         let mut survey = Survey { labels: classes.to_vec(), ..Survey::default() };
@@ -100,11 +125,13 @@ impl Table {
         for (at, source) in sources.iter().enumerate() {
             let Some(source) = source else { continue };
             self.visit_records(source, context, &mut |row| {
-                let Some(length) = self.count_tokens(row) else {
+                let measured = encoder.measure(row)?;
+                survey.has_text[at].push(measured.is_some());
+                let Some((length, is_cut)) = measured else {
                     survey.empty += 1;
                     return Ok(());
                 };
-                survey.cut += usize::from(self.is_cut(row));
+                survey.cut += usize::from(is_cut);
                 let label = match row.label {
                     None => 0,
                     Some(label) => {
@@ -115,7 +142,7 @@ impl Table {
                 Ok(())
             })?;
             if survey.records[at].is_empty() {
-                let message = format!("`{}` holds no record with text", source.name());
+                let message = format!("`{}` contains no record with text", source.name());
                 let hint = "check the column of the text, and that the file is complete";
                 return Err(StepError::Failed { message, hint: Some(hint.into()) });
             }
@@ -127,37 +154,40 @@ impl Table {
     fn collect_splits(
         &self,
         sources: &[Option<Source>; 3],
-        survey: &Survey,
-        order: &[u32],
-        chosen: &[ChosenSamples; 3],
+        (survey, order, chosen): (&Survey, &[u32], &[ChosenSamples; 3]),
+        encoder: &Encoder<'_>,
         context: &mut dyn Context,
-    ) -> Result<[Split; 3], StepError> {
-        let mut splits = [(); 3].map(|()| Split::default());
+    ) -> Result<Collected, StepError> {
+        let mut collected = Collected::default();
         for (from, source) in sources.iter().enumerate() {
             let Some(source) = source else { continue };
-            // The split of each record; `None` for a record that was not chosen.
+            // The split of each record with text; `None` for a record that was not chosen.
             let mut places: Vec<Option<u8>> = vec![None; survey.records[from].len()];
             for (place, split) in (0..).zip(chosen).filter(|(_, split)| split.from == from) {
                 split.samples.iter().for_each(|at| places[*at] = Some(place));
             }
-            let mut tokens = Vec::new();
-            let mut at = 0;
+            let (mut at, mut has_text) = (0, survey.has_text[from].iter());
             self.visit_records(source, context, &mut |row| {
-                if self.count_tokens(row).is_none() {
+                if has_text.next() != Some(&true) {
                     return Ok(());
                 }
-                let (split, record) = (places.get(at).copied().flatten(), survey.records[from].get(at));
+                let (place, record) = (places.get(at).copied().flatten(), survey.records[from].get(at));
                 at += 1;
-                let (Some(split), Some((_, label))) = (split, record) else { return Ok(()) };
-                self.encode_record(row, &mut tokens);
-                match self.label {
-                    Some(_) => splits[usize::from(split)].push(&tokens, order[*label as usize]),
-                    None => splits[usize::from(split)].push_unlabelled(&tokens),
+                let (Some(place), Some((_, label))) = (place, record) else { return Ok(()) };
+                let Some(record) = encoder.encode(row, &mut collected.counts)? else { return Ok(()) };
+                let (split, place) = (&mut collected.splits[usize::from(place)], usize::from(place));
+                match (self.label.is_some(), &record.second) {
+                    (true, Some(second)) => split.push_pair(&record.tokens, second, order[*label as usize]),
+                    (true, None) => split.push(&record.tokens, order[*label as usize]),
+                    (false, _) => {
+                        split.push_unlabelled(&record.tokens);
+                        collected.units[place].add(record.text);
+                    }
                 }
                 Ok(())
             })?;
         }
-        Ok(splits)
+        Ok(collected)
     }
 
     fn visit_records(
@@ -193,44 +223,13 @@ impl Table {
         })
     }
 
-    /// The number of bytes to which a text is truncated.
-    fn longest_text(&self) -> usize {
-        if self.second_text.is_some() { (self.max_length - 1) / 2 } else { self.max_length }
-    }
-
-    fn is_cut(&self, row: &TableRow<'_>) -> bool {
-        let longest = self.longest_text();
-        row.text.len() > longest || row.second.is_some_and(|text| text.len() > longest)
-    }
-
-    /// The number of a record's tokens; `None` if a text is empty, or too short for a language model.
-    fn count_tokens(&self, row: &TableRow<'_>) -> Option<usize> {
-        let kept = |text: &str| text.len().min(self.longest_text());
-        let least = if self.label.is_none() && row.second.is_none() { 2 } else { 1 };
-        let first = Some(kept(row.text)).filter(|length| *length >= least)?;
-        match row.second {
-            None => Some(first),
-            Some(second) => Some(first + 1 + Some(kept(second)).filter(|length| *length > 0)?),
-        }
-    }
-
-    fn encode_record(&self, row: &TableRow<'_>, tokens: &mut Vec<u32>) {
-        let bytes = |text: &str| text.bytes().take(self.longest_text()).map(u32::from).collect::<Vec<u32>>();
-        tokens.clear();
-        tokens.extend(bytes(row.text));
-        if let Some(second) = row.second {
-            tokens.push(SEPARATOR);
-            tokens.extend(bytes(second));
-        }
-    }
-
     fn survey_warnings(&self, survey: &Survey) -> Vec<String> {
         let mut warnings = Vec::new();
         if survey.empty > 0 {
             warnings.push(format!("{} records have no text and are left out", survey.empty));
         }
         if survey.cut > 0 {
-            warnings.push(format!("{} records are longer than max_length and lose their end", survey.cut));
+            warnings.push(format!("{} records are longer than max_length and are cut", survey.cut));
         }
         warnings
     }
@@ -259,7 +258,12 @@ fn number_label(
     Ok(number)
 }
 
-fn record_error(row: &TableRow<'_>, what: &str, hint: &str) -> StepError {
+/// How a tokenizer divides text, for descriptions.
+fn unit_of(tokenizer: &TextTokenizer) -> &'static str {
+    if tokenizer.is_bytes() { "byte by byte" } else { "in the tokens of a tokenizer" }
+}
+
+pub(super) fn record_error(row: &TableRow<'_>, what: &str, hint: &str) -> StepError {
     let message = format!("`{}`, {}: {what}", row.file, row.place);
     StepError::Failed { message, hint: Some(hint.into()) }
 }

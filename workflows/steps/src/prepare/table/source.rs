@@ -53,15 +53,26 @@ impl Table {
     /// If a path cannot be read, or its format is unknown.
     pub(super) fn open_tables(&self, context: &dyn Context) -> Result<Sources, StepError> {
         let mut sources = self.open_path(&self.path, context)?;
+        if sources.splits[0].is_none() {
+            let mut found = sources.splits.iter().zip(["train", "valid", "test"]).filter(|(split, _)| split.is_some());
+            let (name, split) = match found.next() {
+                Some((Some(source), split)) => (source.files.name().to_owned(), split),
+                _ => (String::new(), "none"),
+            };
+            let message = format!("`{name}` contains no file of the split `train`: it contains the split `{split}`");
+            let hint = "name the folder that also has the training records, or the file itself to train on it";
+            return Err(StepError::Failed { message, hint: Some(hint.into()) });
+        }
         for (at, path) in [(1, &self.valid_path), (2, &self.test_path)] {
             if let Some(path) = path {
-                let own = self.open_path(path, context)?;
-                if own.splits[1..].iter().any(Option::is_some) {
-                    let message = format!("`{}` holds several splits", own.splits[0].as_ref().map_or("", Source::name));
+                let mut own = self.open_path(path, context)?.splits.into_iter().flatten();
+                let first = own.next();
+                if own.next().is_some() {
+                    let message =
+                        format!("`{}` contains several splits", first.as_ref().map_or("", |own| own.files.name()));
                     let hint = "name the file of the split, or leave the path out";
                     return Err(StepError::Failed { message, hint: Some(hint.into()) });
                 }
-                let [first, ..] = own.splits;
                 sources.splits[at] = first;
             }
         }
@@ -79,15 +90,15 @@ impl Table {
         }
         let names: Vec<String> = files.names().map(str::to_owned).collect();
         let has_tables = names.iter().any(|name| matches!(format_of_name(name), Some(Format::Parquet | Format::Arrow)));
-        if self.format == Some(Format::HuggingFace) || (self.format.is_none() && names.len() > 1 && has_tables) {
+        if self.format == Some(Format::HuggingFace) || (self.format.is_none() && files.is_collection() && has_tables) {
             return self.open_folder(&files);
         }
         let [name] = names.as_slice() else {
-            let message = format!("`{}` holds {} files, and a table is one file", files.name(), names.len());
+            let message = format!("`{}` contains {} files, and a table is one file", files.name(), names.len());
             return Err(StepError::Failed { message, hint: Some("name the file itself".into()) });
         };
         let format = self.format.or_else(|| format_of_name(name)).ok_or_else(|| StepError::Failed {
-            message: format!("the name of `{name}` does not say how the table is stored"),
+            message: format!("the name of `{name}` does not show the format of the table"),
             hint: Some("give `format`: csv, tsv, jsonl, json_files, parquet, arrow or hugging_face".into()),
         })?;
         let source = Source { format: self.table_format(format), names: vec![name.clone()], files };

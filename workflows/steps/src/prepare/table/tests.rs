@@ -59,7 +59,7 @@ fn official_splits_stay_what_they_are() {
     // The formats of the files differ.
     let found = make_table(folder.path(), json!({"test_path": folder.path().join("test.jsonl"), "valid": 1})).unwrap();
     assert_eq!([found.train.len(), found.valid.len(), found.test.len()], [5, 1, 1]);
-    assert_eq!((found.test.sequence(0), found.test.labels()), ([122, 122].as_slice(), [1].as_slice()));
+    assert_eq!((found.test.sequence(0).as_slice(), found.test.labels()), ([122, 122].as_slice(), [1].as_slice()));
     assert_eq!(found.warnings, ["1 records have no text and are left out"]);
     assert_eq!(found.sources.files.len(), 2);
 }
@@ -73,7 +73,7 @@ fn pairs_have_a_separator_and_long_texts_are_cut() {
     let found = make_table(folder.path(), more).unwrap();
     assert_eq!(found.train.sequence(0), [97, 98, 99, 256, 103, 104]);
     assert_eq!((found.vocabulary.len(), found.vocabulary[256].as_str()), (257, "<sep>"));
-    assert_eq!(found.warnings, ["9 records are longer than max_length and lose their end"]);
+    assert_eq!(found.warnings, ["9 records are longer than max_length and are cut"]);
 }
 
 #[test]
@@ -97,9 +97,9 @@ fn what_cannot_be_is_refused() {
     assert_eq!(error(json!({"label": "class"})), "`train.csv` has no column `class`; it has `text`, `label`");
     let path = |name: &str| folder.path().join(name);
     assert!(error(json!({"path": path("many.csv")})).contains("line 10002: the label column has more than 10000"));
-    assert!(error(json!({"path": path("x.dat")})).contains("does not say how the table is stored"));
+    assert!(error(json!({"path": path("x.dat")})).contains("does not show the format of the table"));
     assert!(error(json!({"path": path("few.csv")})).contains("has no sample"));
-    assert!(error(json!({"path": folder.path()})).contains("holds 4 files, and a table is one file"));
+    assert!(error(json!({"path": folder.path()})).contains("contains 4 files, and a table is one file"));
 }
 
 #[test]
@@ -156,6 +156,22 @@ fn folders_of_hugging_face_keep_their_splits_and_classes() {
 }
 
 #[test]
+fn a_folder_with_only_a_test_split_is_not_trained_on() {
+    let hub = fixtures().join("hub/data/test-00000-of-00001.parquet");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("imdb");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::copy(&hub, path.join("test.parquet")).unwrap();
+    let error = make_table(folder.path(), json!({"path": path})).err().unwrap().to_string();
+    assert_eq!(error, "`imdb` contains no file of the split `train`: it contains the split `test`");
+    // As the official test records, the folder serves.
+    let config = json!({"path": fixtures().join("hub"), "test_path": path, "valid": 2});
+    assert_eq!(make_table(folder.path(), config).unwrap().test.len(), 4);
+    // A file that is named is read, whatever its name.
+    assert!(make_table(folder.path(), json!({"path": hub, "valid": 1, "test": 1})).is_ok());
+}
+
+#[test]
 fn a_class_of_hugging_face_without_samples_is_reported() {
     let mut context = context();
     let folder = tempfile::tempdir().unwrap();
@@ -176,7 +192,7 @@ fn files_without_records_and_columns_that_coincide_are_refused() {
     let folder = folder(&[("train.csv", &letters(9)), ("none.csv", "text,label\n")]);
     let none = folder.path().join("none.csv");
     let error = make_table(folder.path(), json!({"test_path": none})).err().unwrap().to_string();
-    assert_eq!(error, "`none.csv` holds no record with text");
+    assert_eq!(error, "`none.csv` contains no record with text");
     let config: Table = serde_json::from_value(json!({"path": "x.csv", "text": "a", "label": "a"})).unwrap();
     assert_eq!(config.find_problem().unwrap().1, "label is the column `a`, as is text");
 }
