@@ -6,8 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::matmul::vnni::{DEPTHS, STRIP};
-use crate::memory::packed::Line;
+use crate::memory::packed::{DEPTHS, Line, STRIP};
 
 /// Columns of a vector of sums.
 const HALF: usize = STRIP / 2;

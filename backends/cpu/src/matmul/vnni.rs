@@ -18,19 +18,15 @@ use assay_tensor::{Array, Result};
 #[cfg(target_arch = "x86_64")]
 use crate::matmul::bytes_avx2;
 use crate::memory::blocks::Block;
-use crate::memory::packed::{Line, Lines, PackedBytes, Prepared};
+use crate::memory::packed::{DEPTHS, Line, Lines, PackedBytes, Prepared, STRIP};
 use crate::memory::storage::{Allocator, i8s, prepared_of};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::instructions::ByteInstructions;
 
-/// Columns of a strip.
-pub(crate) const STRIP: usize = 16;
 /// Strips of a group.
 const STRIPS: usize = 4;
 /// Columns of a group.
 pub(crate) const GROUP: usize = STRIP * STRIPS;
-/// Depths of a line.
-pub(crate) const DEPTHS: usize = 4;
 /// Rows that are multiplied at a time, where there are so many.
 pub(crate) const ROWS: usize = 4;
 

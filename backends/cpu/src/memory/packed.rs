@@ -36,6 +36,12 @@ pub(crate) enum Lines {
     Many(Block),
 }
 
+/// Columns of a strip of bytes.
+pub(crate) const STRIP: usize = 16;
+/// Depths of a line.
+pub(crate) const DEPTHS: usize = 4;
+
+/// The bytes of a strip's columns at [`DEPTHS`] depths.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [u8; 64]);

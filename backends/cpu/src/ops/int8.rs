@@ -8,9 +8,9 @@ use std::cell::Cell;
 
 use assay_tensor::{Array, Columns, Int8Linear, LEAST_PEAK, Result, Shape, TensorError};
 
-use crate::matmul::vnni::{DEPTHS, GROUP, ROWS, packed_bytes};
+use crate::matmul::vnni::{GROUP, ROWS, packed_bytes};
 use crate::memory::blocks::Block;
-use crate::memory::packed::PackedBytes;
+use crate::memory::packed::{DEPTHS, PackedBytes};
 use crate::memory::storage::{Allocator, f32s, i8s};
 use crate::ops::norm;
 use crate::simd::gelu;
