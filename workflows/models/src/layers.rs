@@ -147,7 +147,7 @@ impl LayerNorm {
     /// See [`Scope::tensor`].
     pub fn last(scope: &mut Scope, dim: usize, task: &Task, pool: Pool) -> Result<Self, ModelError> {
         match (&task.objective, pool) {
-            (Objective::Classify(_), Pool::Max) => Self::exact(scope, dim),
+            (Objective::Classify(_) | Objective::ClassifyPairs(_), Pool::Max) => Self::exact(scope, dim),
             _ => Self::build(scope, dim),
         }
     }

@@ -233,6 +233,8 @@ struct OpenFile {
     lines: u64,
     /// The end of the current part, in bytes.
     end: u64,
+    /// Whether the tokens of a part decode to another text.
+    is_changed: bool,
 }
 
 /// Writes the tokens of all parts.
@@ -251,7 +253,7 @@ fn write_parts(
         for (number, bytes) in parts {
             if open.as_ref().is_none_or(|opened| opened.number != *number) {
                 let reader = BufReader::with_capacity(1 << 16, files.reader(&names[*number])?);
-                open = Some(OpenFile { number: *number, reader, read: 0, lines: 0, end: 0 });
+                open = Some(OpenFile { number: *number, reader, read: 0, lines: 0, end: 0, is_changed: false });
             }
             let Some(opened) = &mut open else { continue };
             // The part before may have read the rest of a character.
@@ -276,7 +278,10 @@ fn write_parts(
             opened.lines = lines;
             found.bytes += counts.bytes;
             found.unknown += counts.unknown;
-            found.changed += u64::from(counts.is_changed);
+            // The three parts of a single file are one document.
+            if counts.is_changed && !std::mem::replace(&mut opened.is_changed, true) {
+                found.changed += 1;
+            }
             found.longest[split] = found.longest[split].max(writer.tokens()[split] - before);
         }
         writer.end_split();
