@@ -1,8 +1,8 @@
 //! The backend's [`Kernels`]: the primitives, and the operations that candle has itself. All others run composed.
 
 use assay_tensor::{
-    Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels, Reduce, Result, Shape,
-    TensorError, Unary,
+    Arguments, Array, Attention, AttentionBackward, Binary, DType, DeviceInfo, HostData, Kernels, Reduce, Result,
+    Shape, TensorError, Unary, find_kernel,
 };
 use candle_core::Tensor;
 
@@ -12,6 +12,47 @@ use crate::store::{
     Made, array, check_ids, check_memory, convert, convert_error, deferred_array, download, kind, tensor, upload,
 };
 use crate::{attention, elementwise};
+
+/// From the name of a fused operation to candle's own. All others run by their definition.
+static FUSED_KERNELS: [(&str, FusedKernel); 4] = [
+    ("attention", attend),
+    ("attention_backward", attend_backward),
+    ("log_softmax", |call| by_rows("log_softmax", call, |x| candle_nn::ops::log_softmax(x, candle_core::D::Minus1))),
+    ("softmax", |call| by_rows("softmax", call, candle_nn::ops::softmax_last_dim)),
+];
+
+/// A kernel of a fused operation.
+type FusedKernel = fn(Arguments<'_>) -> Result<Vec<Array>>;
+
+/// An operation of one operand with a value of its shape.
+fn by_rows(name: &'static str, call: Arguments<'_>, apply: fn(&Tensor) -> Made) -> Result<Vec<Array>> {
+    let x = call.input(0)?;
+    if x.numel() == 0 {
+        return Ok(vec![x.clone()]);
+    }
+    Ok(vec![array(name, x.dtype, apply(&tensor(name, x)?))?])
+}
+
+/// The operation `attention`.
+fn attend(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let (Attention { q, k, v, options }, name) = (Attention::of_call(call)?, "attention");
+    let (queries, keys) = (tensor(name, q)?, tensor(name, k)?);
+    let value = array(name, q.dtype, attention::attention(&queries, &keys, &tensor(name, v)?, options))?;
+    let shape = Shape::from(&q.dims()[..3]);
+    let lse = deferred_array(shape, q.dtype, move || attention::attention_lse(&queries, &keys, options));
+    Ok(vec![value, lse])
+}
+
+/// The operation `attention_backward`.
+fn attend_backward(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let (AttentionBackward { of, out, lse, grad }, name) = (AttentionBackward::of_call(call)?, "attention");
+    let place = |x: &Array| tensor(name, x);
+    let (q, k, v) = (place(of.q)?, place(of.k)?, place(of.v)?);
+    let (out, lse, g) = (place(out)?, place(lse)?, place(grad)?);
+    let found = attention::attention_backward([&q, &k, &v, &out, &lse, &g], of.options);
+    let found = found.map_err(|error| convert_error(name, &error))?;
+    found.into_iter().map(|made| array(name, grad.dtype, Ok(made))).collect()
+}
 
 /// candle at a place.
 #[derive(Debug)]
@@ -25,14 +66,6 @@ impl Candle {
     /// Zeros, for results without elements too.
     fn zeros(&self, operation: &'static str, shape: &Shape, dtype: DType) -> Result<Array> {
         array(operation, dtype, Tensor::zeros(shape.dims(), kind(dtype), &self.device))
-    }
-
-    /// An operation on each row whose value has the shape of its operand.
-    fn apply_rows(&self, operation: &'static str, x: &Array, apply: fn(&Tensor) -> Made) -> Result<Array> {
-        if x.numel() == 0 {
-            return self.zeros(operation, &x.shape, x.dtype);
-        }
-        array(operation, x.dtype, apply(&tensor(operation, x)?))
     }
 
     /// The types that the device holds: Metal has no f64.
@@ -186,44 +219,12 @@ impl Kernels for Candle {
         array(name, x.dtype, tensor(name, &zeros)?.index_add(&list, &values, 0))
     }
 
+    fn fused(&self, name: &str, call: Arguments<'_>) -> Option<Result<Vec<Array>>> {
+        find_kernel(&FUSED_KERNELS, name).map(|kernel| kernel(call))
+    }
+
     fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
         check_memory("broadcast", &self.device, shape, x.dtype)?;
         array("broadcast", x.dtype, tensor("broadcast", x)?.broadcast_as(shape.dims()))
-    }
-
-    fn softmax(&self, x: &Array) -> Result<Array> {
-        self.apply_rows("softmax", x, candle_nn::ops::softmax_last_dim)
-    }
-
-    fn log_softmax(&self, x: &Array) -> Result<Array> {
-        self.apply_rows("log_softmax", x, |x| candle_nn::ops::log_softmax(x, candle_core::D::Minus1))
-    }
-
-    fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
-        let name = "attention";
-        let (queries, keys) = (tensor(name, q)?, tensor(name, k)?);
-        let value = array(name, q.dtype, attention::attention(&queries, &keys, &tensor(name, v)?, options))?;
-        let shape = Shape::from(&q.dims()[..3]);
-        let lse = deferred_array(shape, q.dtype, move || attention::attention_lse(&queries, &keys, options));
-        Ok((value, lse))
-    }
-
-    fn attention_backward(
-        &self,
-        q: &Array,
-        k: &Array,
-        v: &Array,
-        out: &Array,
-        lse: &Array,
-        grad: &Array,
-        options: AttentionOptions,
-    ) -> Result<AttentionGradient> {
-        let name = "attention";
-        let of = |x: &Array| tensor(name, x);
-        let (q, k, v, out, lse, g) = (of(q)?, of(k)?, of(v)?, of(out)?, of(lse)?, of(grad)?);
-        let found = attention::attention_backward([&q, &k, &v, &out, &lse, &g], options);
-        let [q, k, v] = found.map_err(|error| convert_error(name, &error))?;
-        let of = |made| array(name, grad.dtype, Ok(made));
-        Ok(AttentionGradient { q: of(q)?, k: of(k)?, v: of(v)? })
     }
 }

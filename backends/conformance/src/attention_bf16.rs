@@ -1,7 +1,7 @@
 //! Attention of bf16 queries, keys and values, which a device may multiply as such: against the oracle, to the precision of
 //! bf16, and the same bits twice.
 
-use assay_tensor::{AttentionKind, DType, Device, HostData};
+use assay_tensor::{AttentionKind, DType, Device};
 
 use crate::cases::fused::attention;
 use crate::compare::{check_close, check_identical};
@@ -37,8 +37,7 @@ pub fn check_attention_bf16(device: &Device) -> Report {
         for causal in [false, true] {
             let case = attention(sizes, causal, AttentionKind::Flash);
             report.run(&format!("bf16 {}", case.name), || {
-                let round = |values: &Vec<f64>| HostData::from_f64(values, DType::Bf16).to_f64();
-                let values: Vec<Vec<f64>> = case.operand_values().iter().map(round).collect();
+                let values = case.rounded_values();
                 let on = |device: &Device, float, bf16: bool| {
                     run_case(&case, device, float, &values, |_| bf16).map_err(|error| error.to_string())
                 };

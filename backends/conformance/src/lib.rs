@@ -4,7 +4,7 @@
 //! the reference backend in f64, and compares values and gradients; the same cases serve [`check_gradients`] (central
 //! differences), [`check_same_bits`] (two devices that must agree exactly), [`check_storage`] (operands held as bf16
 //! against the same values in f32; attention by itself in [`check_attention_bf16`]) and [`check_sums`] (gradients added to gradients). [`check_refusals`] sees that bad
-//! arguments are errors, [`check_random`] draws operations and shapes from seeds, and [`check_recurrences`] what holds of models' states: chunks do not change them, a segment cuts
+//! arguments are errors, [`check_operations`] runs all of this on operations that are values ([`assay_tensor::FusedOp`]) of any crate, [`check_random`] draws operations and shapes from seeds, and [`check_recurrences`] what holds of models' states: chunks do not change them, a segment cuts
 //! their gradient and nothing else, and the future does not change the past.
 //!
 //! # Invariants
@@ -21,6 +21,7 @@ mod compare;
 mod composed;
 mod gradients;
 mod operands;
+mod operations;
 mod random;
 mod recurrences;
 mod refusals;
@@ -32,6 +33,7 @@ mod sums;
 pub use attention_bf16::check_attention_bf16;
 pub use composed::composed_device;
 pub use gradients::check_gradients;
+pub use operations::{check_examples, check_operations};
 pub use random::check_random;
 pub use recurrences::check_recurrences;
 pub use refusals::check_refusals;

@@ -2,7 +2,7 @@
 
 use assay_tensor::{
     AdamW, AttentionKind, AttentionOptions, Columns, DType, Device, Int8Linear, Norm, Result, Rotary, ScanArgs, Skip,
-    Tensor, TensorError, TokenAttention, TokenRouting, adamw, checkpoint, diagonal_scan,
+    Tensor, TensorError, adamw, checkpoint, diagonal_scan,
 };
 
 use crate::report::Report;
@@ -164,20 +164,6 @@ fn heads(o: &Operands<'_>, tables: &[usize], first: usize) -> Result<()> {
     o.floats(&[2, 3, 12])?.heads(2, Some(Rotary { cos: &tables, sin: &tables, first })).map(drop)
 }
 
-fn attend_token(o: &Operands<'_>, qkv: &[usize], past: &[usize]) -> Result<()> {
-    let (qkv, past) = (o.floats(qkv)?, o.floats(past)?);
-    attend_after(&qkv, &[(&past, &past)], 1)
-}
-
-fn attend_after(qkv: &Tensor, past: &[(&Tensor, &Tensor)], joined: usize) -> Result<()> {
-    Tensor::attend_token(TokenAttention { qkv, heads: 2, rotary: None, past, joined, scale: 1.0 }).map(drop)
-}
-
-fn route_token(o: &Operands<'_>, projected: &[usize], sides: &[usize], top_k: Option<usize>) -> Result<()> {
-    let (projected, sides) = (o.floats(projected)?, o.floats(sides)?);
-    Tensor::route_token(TokenRouting { projected: &projected, sides: &sides, written: None, top_k }).map(drop)
-}
-
 fn singles(o: &Operands<'_>, shape: &[usize]) -> Result<Tensor> {
     Tensor::zeros(o.device, shape, DType::F32)
 }
@@ -226,19 +212,6 @@ const FUSED: &[(&str, Call)] = &[
     ("heads turned beyond the tables", |o| heads(o, &[4, 1], 2)),
     ("heads turned from what overflows", |o| heads(o, &[4, 1], usize::MAX)),
     ("heads turned by wide tables", |o| heads(o, &[9, 2], 0)),
-    ("attend_token of two tokens", |o| attend_token(o, &[2, 2, 12], &[2, 2, 5, 2])),
-    ("attend_token after other heads", |o| attend_token(o, &[2, 1, 12], &[2, 3, 5, 2])),
-    ("attend_token after a matrix", |o| attend_token(o, &[2, 1, 12], &[2, 5])),
-    ("attend_token that joins more than there is", |o| attend_after(&o.floats(&[2, 1, 12])?, &[], 1)),
-    ("attend_token of a variable", |o| {
-        let qkv = o.floats(&[2, 1, 12])?.variable();
-        attend_after(&qkv, &[], 0)
-    }),
-    ("route_token to slots of one side", |o| route_token(o, &[2, 1, 5], &[2, 3, 5], None)),
-    ("route_token to no slots", |o| route_token(o, &[2, 1, 4], &[2, 0, 4], None)),
-    ("route_token of another width", |o| route_token(o, &[2, 1, 6], &[2, 3, 4], None)),
-    ("route_token to more than all", |o| route_token(o, &[2, 1, 4], &[2, 3, 4], Some(4))),
-    ("route_token to none", |o| route_token(o, &[2, 1, 4], &[2, 3, 4], Some(0))),
     ("attention of three axes", |o| attend(o, &[2, 3, 4], &[2, 3, 4], &[2, 3, 4], false)),
     ("attention of other heads", |o| attend(o, &[1, 2, 3, 4], &[1, 3, 3, 4], &[1, 3, 3, 4], false)),
     ("attention of other values", |o| attend(o, &[1, 2, 3, 4], &[1, 2, 3, 4], &[1, 2, 5, 4], false)),

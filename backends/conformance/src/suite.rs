@@ -43,7 +43,7 @@ pub(crate) fn run_case(case: &Case, device: &Device, float: DType) -> Result<Cas
     if case.differentiable {
         let objective = case.weighted_sum(&outputs).map_err(error_text)?.ok_or("the case has no value")?;
         let found = objective.backward().map_err(error_text)?;
-        for (i, operand) in operands.iter().enumerate() {
+        for (i, operand) in case.variables(&operands) {
             gradients.push(found.get(operand).cloned().ok_or_else(|| format!("operand {i} got no gradient"))?);
         }
     }

@@ -34,7 +34,7 @@ fn check_doubled(case: &Case, device: &Device, float: DType, tolerance: f64) -> 
     // Here each sum has another handle, so that none may be changed.
     let held = gradients(once.clone())?;
     let again = gradients(Gradients::default())?;
-    for (i, operand) in operands.iter().enumerate() {
+    for (i, operand) in case.variables(&operands) {
         let expected = of(&once, operand)?.scale(2.0).map_err(error_text)?;
         check_close(&format!("the sum of operand {i}"), &of(&free, operand)?, &expected, tolerance * case.slack)?;
         check_close(&format!("the held sum of operand {i}"), &of(&held, operand)?, &expected, tolerance * case.slack)?;

@@ -58,6 +58,32 @@ fn f64_is_refused() {
     assert!(error.contains("f64") && error.contains("reference"), "{error}");
 }
 
+/// This program again, with an instruction set and arguments.
+fn run_again(level: &str, arguments: &[&str]) -> std::process::Output {
+    let program = std::env::current_exe().unwrap();
+    std::process::Command::new(program).args(arguments).env("ASSAY_ISA", level).output().unwrap()
+}
+
+/// The other tests, with each instruction set below the one that they run with otherwise.
+#[test]
+fn every_instruction_set_passes() {
+    if std::env::var_os("ASSAY_ISA").is_some() {
+        return;
+    }
+    let levels = assay_cpu::supported_levels();
+    for level in &levels[..levels.len() - 1] {
+        let run = run_again(level, &["--skip", "instruction_set"]);
+        assert!(run.status.success(), "{level}: {}", String::from_utf8_lossy(&run.stdout));
+    }
+}
+
+#[test]
+fn an_unknown_instruction_set_is_refused() {
+    let run = run_again("sse9", &["--exact", "f64_is_refused", "--nocapture"]);
+    let text = String::from_utf8_lossy(&run.stderr);
+    assert!(!run.status.success() && text.contains("ASSAY_ISA is `sse9`, not an instruction set"), "{text}");
+}
+
 /// A decaying state passes through the denormal numbers; on this backend it becomes zero instead.
 #[cfg(target_arch = "x86_64")]
 #[test]

@@ -2,27 +2,23 @@
 //! the module that it belongs to.
 
 use assay_tensor::{
-    AdamW, Array, AttentionGradient, AttentionOptions, Binary, Columns, DType, DeviceInfo, FeedForward,
-    FeedForwardGradient, FeedForwardSums, HostData, Int8Linear, Kernels, LayerNorm, LayerNormGradient, Reduce, Result,
-    Rotary, Routed, Scan, ScanGradient, Shape, TensorError, TokenAttention, TokenRouting, Unary, bf16, clip_factor,
-    group_axes,
+    AdamW, Arguments, Array, Binary, Capabilities, Columns, DType, DeviceInfo, HostData, Int8Linear, Kernels, Reduce,
+    Result, Shape, TensorError, Unary, bf16, clip_factor, find_kernel, group_axes,
 };
 
 use crate::device::{Cpu, unsupported_type};
+use crate::fused::FUSED_KERNELS;
 use crate::matmul::epilogue::Start;
 use crate::matmul::matrix::{self, Extent, Matrix};
 use crate::matmul::packed::Right;
 use crate::matmul::product::multiply_batch;
 use crate::matmul::weights::WeightUse;
 use crate::memory::storage::{Elements, elements_of, f32s, f32s_mut, u32s};
-use crate::ops::attention::{self, attention_call};
 use crate::ops::movement::{RowLayout, collect_strided, copy_rows, copy_strided};
-use crate::ops::scan::{self, recurrence_of};
 use crate::ops::strides::batch_offsets;
-use crate::ops::{adamw, convert, elementwise, gather, int8, norm, reduce, selection, softmax};
+use crate::ops::{adamw, convert, elementwise, gather, int8, reduce};
 use crate::simd::instructions;
 use crate::threads::denormals::FlushGuard;
-use crate::threads::split::Threads;
 
 impl Cpu {
     /// A movement of elements to `shape`, whichever their type: `strides` say where in `x` each is read.
@@ -40,21 +36,6 @@ impl Cpu {
             Elements::I8(x) => Elements::I8(collect_strided(threads, operation, x, dims, strides)?),
         };
         Ok(self.memory.array_of(moved, shape, x.dtype))
-    }
-
-    /// A row-wise operation with one operand: `work` gets x, the width of a row, and y.
-    fn apply_rows(
-        &self,
-        operation: &'static str,
-        x: &Array,
-        work: impl Fn(&Threads, &[f32], usize, &mut [f32]),
-    ) -> Result<Array> {
-        let _flushed = FlushGuard::here();
-        let mut y = self.take_block(operation, &x.shape)?;
-        if !y.is_empty() {
-            work(&self.threads, f32s(operation, x)?, x.shape.last(), &mut y);
-        }
-        Ok(self.f32_array(y, &x.shape))
     }
 }
 
@@ -78,8 +59,8 @@ impl Kernels for Cpu {
         Some(crate::peak::fma_rate(&self.threads))
     }
 
-    fn tokens_a_thread(&self) -> Option<usize> {
-        Some(TOKENS_A_THREAD)
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { tokens_a_thread: Some(TOKENS_A_THREAD), few_rows: FEW_ROWS, ..Capabilities::default() }
     }
 
     fn concurrently(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
@@ -202,6 +183,10 @@ impl Kernels for Cpu {
         self.move_elements("permute", x, &shape.into(), &strides)
     }
 
+    fn fused(&self, name: &str, call: Arguments<'_>) -> Option<Result<Vec<Array>>> {
+        find_kernel(&FUSED_KERNELS, name).map(|kernel| kernel(self, call))
+    }
+
     fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
         if &x.shape == shape {
             return Ok(x.clone());
@@ -283,10 +268,6 @@ impl Kernels for Cpu {
         self.add_all(sum, xs)
     }
 
-    fn few_rows(&self) -> usize {
-        FEW_ROWS
-    }
-
     fn matmul_onto(&self, mut sum: Array, a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Result<Array> {
         let _flushed = FlushGuard::here();
         let name = "matmul";
@@ -324,238 +305,15 @@ impl Kernels for Cpu {
         Ok(self.f32_array(dx, &grad.shape))
     }
 
-    fn softmax(&self, x: &Array) -> Result<Array> {
-        self.apply_rows("softmax", x, softmax::softmax)
-    }
-
-    fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        let g = f32s("softmax", grad)?;
-        self.apply_rows("softmax", y, |threads, y, d, dx| softmax::softmax_backward(threads, y, g, d, dx))
-    }
-
-    fn log_softmax(&self, x: &Array) -> Result<Array> {
-        self.apply_rows("log_softmax", x, softmax::log_softmax)
-    }
-
-    fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        let g = f32s("log_softmax", grad)?;
-        self.apply_rows("log_softmax", y, |threads, y, d, dx| softmax::log_softmax_backward(threads, y, g, d, dx))
-    }
-
-    fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
-        let _flushed = FlushGuard::here();
-        let name = "layer_norm";
-        let count = Shape::from(x.shape.rows());
-        let (mut y, mut mean, mut rstd) =
-            (self.take_block(name, &x.shape)?, self.take_block(name, &count)?, self.take_block(name, &count)?);
-        if !y.is_empty() {
-            let affine = (f32s(name, gain)?, f32s(name, bias)?);
-            norm::norm_forward(&self.threads, f32s(name, x)?, affine, eps, (&mut y, &mut mean, &mut rstd));
-        }
-        Ok(LayerNorm {
-            y: self.f32_array(y, &x.shape),
-            mean: self.f32_array(mean, &count),
-            rstd: self.f32_array(rstd, &count),
-        })
-    }
-
-    fn dropout(&self, x: &Array, p: f64, key: u64) -> Result<Array> {
-        let _flushed = FlushGuard::here();
-        let mut y = self.take_block("dropout", &x.shape)?;
-        selection::dropout(&self.threads, f32s("dropout", x)?, p, key, &mut y);
-        Ok(self.f32_array(y, &x.shape))
-    }
-
-    fn top_k_mask(&self, x: &Array, k: usize) -> Result<Array> {
-        self.apply_rows("top_k_mask", x, |threads, x, d, y| selection::top_k_mask(threads, x, k, d, y))
-    }
-
-    fn layer_norm_backward(
-        &self,
-        x: &Array,
-        gain: &Array,
-        mean: &Array,
-        rstd: &Array,
-        grad: &Array,
-    ) -> Result<LayerNormGradient> {
-        self.norm_backward(None, norm::saved_tensors(x, gain, mean, rstd)?, x, grad)
-    }
-
-    fn layer_norm_backward_onto(
-        &self,
-        sum: Array,
-        x: &Array,
-        gain: &Array,
-        mean: &Array,
-        rstd: &Array,
-        grad: &Array,
-    ) -> Result<LayerNormGradient> {
-        self.norm_backward(Some(sum), norm::saved_tensors(x, gain, mean, rstd)?, x, grad)
-    }
-
-    fn cross_entropy(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
-        let _flushed = FlushGuard::here();
-        let name = "cross_entropy";
-        let (list, classes) = (u32s(name, targets)?, logits.shape.last());
-        gather::check_ids(name, list, classes, &logits.shape)?;
-        let (mut loss, mut lse) = (self.take_block(name, &targets.shape)?, self.take_block(name, &targets.shape)?);
-        let operands = (f32s(name, logits)?, list);
-        softmax::cross_entropy(&self.threads, operands, smoothing, classes, (&mut loss, &mut lse));
-        Ok((self.f32_array(loss, &targets.shape), self.f32_array(lse, &targets.shape)))
-    }
-
-    fn cross_entropy_backward(
-        &self,
-        logits: &Array,
-        targets: &Array,
-        lse: &Array,
-        grad: &Array,
-        smoothing: f64,
-    ) -> Result<Array> {
-        let name = "cross_entropy";
-        let (list, lse, g) = (u32s(name, targets)?, f32s(name, lse)?, f32s(name, grad)?);
-        gather::check_ids(name, list, logits.shape.last(), &logits.shape)?;
-        self.apply_rows(name, logits, |threads, x, d, dx| {
-            softmax::cross_entropy_backward(threads, (x, list, lse), g, smoothing, d, dx);
-        })
-    }
-
-    fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-        self.linear_layer(None, x, weight, bias)
-    }
-
-    fn linear_onto(&self, base: &Array, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-        self.linear_layer(Some(base), x, weight, bias)
-    }
-
-    fn linear_gelu(&self, x: &Array, weight: &Array, bias: &Array) -> Result<(Array, Array)> {
-        self.affine_gelu(x, weight, bias)
-    }
-
-    fn linear_gelu_backward(&self, grad: &Array, weight: &Array, z: &Array) -> Result<(Array, Array)> {
-        self.affine_gelu_backward(grad, weight, z)
-    }
-
-    fn feed_forward(
-        &self,
-        base: Option<&Array>,
-        x: &Array,
-        up: (&Array, &Array),
-        down: (&Array, &Array),
-        kept: Option<DType>,
-    ) -> Result<(Array, Array)> {
-        self.feed_forward_in_chunks(base, x, (up, down), kept)
-    }
-
-    fn feed_forward_backward(&self, call: FeedForward<'_>, sums: FeedForwardSums) -> Result<FeedForwardGradient> {
-        self.feed_forward_backward_in_chunks(call, sums)
-    }
-
-    fn add_scaled(&self, a: &Array, b: &Array, scale: &Array) -> Result<Array> {
-        let _flushed = FlushGuard::here();
-        let name = "add_scaled";
-        let mut y = self.take_block(name, &a.shape)?;
-        elementwise::add_scaled(&self.threads, f32s(name, a)?, f32s(name, b)?, f32s(name, scale)?, &mut y);
-        Ok(self.f32_array(y, &a.shape))
-    }
-
-    fn add_scaled_backward(&self, b: &Array, scale: &Array, grad: &Array) -> Result<(Array, Array)> {
-        let _flushed = FlushGuard::here();
-        let name = "add_scaled";
-        let (d, mut db) = (scale.numel(), self.take_block(name, &b.shape)?);
-        let mut parts = self.memory.zeroed_block(name, b.shape.rows().div_ceil(norm::BLOCK) * d)?;
-        let mut sums = vec![0.0; d];
-        let operands = (f32s(name, b)?, f32s(name, scale)?, f32s(name, grad)?);
-        elementwise::add_scaled_backward(&self.threads, operands, &mut db, &mut parts);
-        reduce::over_sequences(&parts, &mut sums);
-        Ok((self.f32_array(db, &b.shape), self.f32_array(sums, &scale.shape)))
-    }
-
     fn linear_int8(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
+        let _flushed = FlushGuard::here();
         let columns = Columns { of: x, from: 0, width: x.shape.last() };
-        self.int8_linear(&[columns], &[Int8Linear::new(q, scale)])
+        int8::int8_linear(&self.threads, &self.memory, &[columns], &[Int8Linear::new(q, scale)])
     }
 
-    fn int8_linear(&self, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Result<Array> {
+    fn int8_linear(&self, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Option<Result<Array>> {
         let _flushed = FlushGuard::here();
-        int8::int8_linear(&self.threads, &self.memory, inputs, layers)
-    }
-
-    fn heads(&self, x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) -> Result<[Array; 3]> {
-        self.heads_apart(x, heads, rotary)
-    }
-
-    fn heads_backward(&self, grads: [&Array; 3], rotary: Option<Rotary<'_, Array>>) -> Result<Array> {
-        self.heads_joined(grads, rotary)
-    }
-
-    fn attend_token(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
-        self.attend_one(token)
-    }
-
-    fn route_token(&self, token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
-        self.route_one(token)
-    }
-
-    fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
-        let _flushed = FlushGuard::here();
-        let name = "attention";
-        let (call, queries) = attention_call(q, k, options)?;
-        let (mut out, mut lse) = (self.take_block(name, &q.shape)?, self.take_block(name, &queries)?);
-        let operands = [f32s(name, q)?, f32s(name, k)?, f32s(name, v)?];
-        attention::attention_forward(&self.threads, call, operands, &mut out, &mut lse);
-        Ok((self.f32_array(out, &q.shape), self.f32_array(lse, &queries)))
-    }
-
-    fn attention_backward(
-        &self,
-        q: &Array,
-        k: &Array,
-        v: &Array,
-        out: &Array,
-        lse: &Array,
-        grad: &Array,
-        options: AttentionOptions,
-    ) -> Result<AttentionGradient> {
-        let _flushed = FlushGuard::here();
-        let name = "attention";
-        let (call, _) = attention_call(q, k, options)?;
-        let (mut dq, mut dk, mut dv) =
-            (self.take_block(name, &q.shape)?, self.take_block(name, &k.shape)?, self.take_block(name, &v.shape)?);
-        let saved = attention::SavedTensors {
-            q: f32s(name, q)?,
-            k: f32s(name, k)?,
-            v: f32s(name, v)?,
-            out: f32s(name, out)?,
-            lse: f32s(name, lse)?,
-            grad: f32s(name, grad)?,
-        };
-        attention::attention_backward(&self.threads, call, saved, [&mut dq, &mut dk, &mut dv]);
-        Ok(AttentionGradient {
-            q: self.f32_array(dq, &q.shape),
-            k: self.f32_array(dk, &k.shape),
-            v: self.f32_array(dv, &v.shape),
-        })
-    }
-
-    fn diagonal_scan(&self, args: Scan<'_, Array>) -> Result<(Array, Array)> {
-        let _flushed = FlushGuard::here();
-        let name = "diagonal_scan";
-        let shape = &args.input_re.shape;
-        let (mut re, mut im) = (self.take_block(name, shape)?, self.take_block(name, shape)?);
-        let input_im = args.input_im.map(|x| f32s(name, x)).transpose()?;
-        let input = (f32s(name, args.input_re)?, input_im);
-        scan::scan_forward(&self.threads, recurrence_of(&args)?, input, (&mut re, &mut im));
-        Ok((self.f32_array(re, shape), self.f32_array(im, shape)))
-    }
-
-    fn diagonal_scan_backward(
-        &self,
-        args: Scan<'_, Array>,
-        states: (&Array, &Array),
-        grad: (Option<&Array>, Option<&Array>),
-    ) -> Result<ScanGradient> {
-        self.scan_backward(args, states, grad)
+        Some(int8::int8_linear(&self.threads, &self.memory, inputs, layers))
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

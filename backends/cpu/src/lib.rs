@@ -1,9 +1,9 @@
 //! The CPU backend: kernels of our own for most operations, on a pool of threads and in memory that is used again.
 //!
 //! [`device`] makes a [`Device`] of f32, u32, i8, and bf16 as storage (f64 is the reference backend's). Loops are written once and
-//! compiled for AVX-512, for AVX2 with FMA, and for the baseline (`simd/instructions.rs`). Matrix products, the scan and int8
-//! products have a second form in AVX-512 intrinsics. Where the machine has no AVX-512, and for a few rows, matrix products are
-//! those of the crate `gemm`.
+//! compiled for AVX-512, for AVX2 with FMA, and for the baseline (`simd/instructions.rs`). Matrix products, GELU and
+//! int8 products have forms in AVX-512 and in AVX2 intrinsics, the scan one in AVX-512 intrinsics. At the baseline, and for a few rows,
+//! matrix products are those of the crate `gemm`.
 //!
 //! `README.md` says which part owns which memory and which threads.
 //!
@@ -33,7 +33,8 @@ mod matmul;
 
 mod ops;
 
-// The surface: `assay_tensor::Kernels`.
+// The surface: `assay_tensor::Kernels`, and the list of fused operations that have a kernel.
+mod fused;
 mod kernels;
 
 // What no kernel can exceed on this machine.
@@ -43,16 +44,19 @@ pub mod peak;
 mod tests;
 
 use assay_tensor::{Device, TensorError};
+pub use fused::fused_kernel_names;
+pub use simd::instructions::supported_levels;
 
 /// A device that computes on `threads` threads, the calling one included; 0 is taken as 1. With one thread no pool is
 /// started. Errors when the system refuses the threads.
 ///
-/// The environment variable `ASSAY_ISA` (`avx512`, `avx2`, `baseline`) limits the instruction sets of the process, so that
-/// kernels for other processors can be tested; another value is an error. The products of the crate `gemm` choose for themselves.
+/// The environment variable `ASSAY_ISA` (`avx512`, `avx2`, `baseline`) selects the instruction set of the process, so that kernels for
+/// other processors can be tested ([`supported_levels`]). An unknown one is an error, and so is one that the machine does not have. The
+/// products of the crate `gemm` choose for themselves.
 ///
 /// A device's threads and memory are its own: make one and clone it.
 pub fn device(threads: usize) -> Result<Device, TensorError> {
-    simd::instructions::allowed_level()?;
+    simd::instructions::chosen_level()?;
     let threads = threads::split::Threads::new(threads)?;
     Ok(Device::new(device::Cpu { threads, memory: memory::storage::Allocator::default() }))
 }

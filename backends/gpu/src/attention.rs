@@ -3,7 +3,7 @@
 //! The tiled kernels take heads of up to 256 columns. Wider ones, and `AttentionKind::Full`, go by way of all scores,
 //! whose products are the driver's library's.
 
-use assay_tensor::{Array, AttentionGradient, AttentionKind, AttentionOptions, Result, Shape, TensorError};
+use assay_tensor::{Array, Attention, AttentionKind, AttentionOptions, Result, Shape, TensorError};
 
 use crate::driver::{Argument, Launch};
 use crate::gpu::{Gpu, block_count, checked_extent, count_argument};
@@ -95,24 +95,10 @@ fn transpose_side(side: Side<'_>) -> Side<'_> {
 }
 
 /// The operands of the gradient.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Saved<'a> {
-    pub(crate) q: &'a Array,
-    pub(crate) k: &'a Array,
-    pub(crate) v: &'a Array,
-    pub(crate) out: &'a Array,
-    pub(crate) lse: &'a Array,
-    pub(crate) grad: &'a Array,
-}
+pub(crate) use assay_tensor::AttentionBackward as Saved;
 
 impl Gpu {
-    pub(crate) fn compute_attention(
-        &self,
-        q: &Array,
-        k: &Array,
-        v: &Array,
-        options: AttentionOptions,
-    ) -> Result<(Array, Array)> {
+    pub(crate) fn compute_attention(&self, Attention { q, k, v, options }: Attention<'_>) -> Result<Vec<Array>> {
         let call = Call::from_operands(q, k, options)?;
         let rows = Shape::from(&q.dims()[..3]);
         let (out, lse) = (self.allocate_f32(NAME, &q.shape)?, self.allocate_f32(NAME, &rows)?);
@@ -128,7 +114,7 @@ impl Gpu {
                 None => self.attend_whole(call, [q, k, v], &out, &lse)?,
             }
         }
-        Ok((out.into_array(&q.shape), lse.into_array(&rows)))
+        Ok(vec![out.into_array(&q.shape), lse.into_array(&rows)])
     }
 
     /// scale Q K^T of all queries and keys, without the scale.
@@ -153,8 +139,8 @@ impl Gpu {
         self.multiply_matrices(NAME, sizes, call.score_side(&scores), call.key_side(self.f32_buffer(v)?), out)
     }
 
-    pub(crate) fn attend_backward(&self, saved: Saved<'_>, options: AttentionOptions) -> Result<AttentionGradient> {
-        let Saved { q, k, v, .. } = saved;
+    pub(crate) fn attend_backward(&self, saved: Saved<'_>) -> Result<Vec<Array>> {
+        let Attention { q, k, v, options } = saved.of;
         let call = Call::from_operands(q, k, options)?;
         let [dq, dk, dv] = [q, k, v].map(|x| self.allocate_f32(NAME, &x.shape));
         let (dq, dk, dv) = (dq?, dk?, dv?);
@@ -168,7 +154,7 @@ impl Gpu {
                 None => self.backward_whole(call, saved, &inner, [&dq, &dk, &dv])?,
             }
         }
-        Ok(AttentionGradient { q: dq.into_array(&q.shape), k: dk.into_array(&k.shape), v: dv.into_array(&v.shape) })
+        Ok(vec![dq.into_array(&q.shape), dk.into_array(&k.shape), dv.into_array(&v.shape)])
     }
 
     /// What the weights of a row have in common: sum g o.
@@ -191,7 +177,7 @@ impl Gpu {
         [dq, dk, dv]: [&Buffer; 3],
     ) -> Result<()> {
         let mut operands = Vec::with_capacity(11);
-        for x in [saved.q, saved.k, saved.v, saved.grad, saved.lse] {
+        for x in [saved.of.q, saved.of.k, saved.of.v, saved.grad, saved.lse] {
             operands.push(self.f32_pointer(NAME, x)?);
         }
         operands.push(inner.pointer());
@@ -205,9 +191,9 @@ impl Gpu {
     }
 
     fn backward_whole(&self, call: Call, saved: Saved<'_>, inner: &Buffer, [dq, dk, dv]: [&Buffer; 3]) -> Result<()> {
-        let (q, k) = (self.f32_buffer(saved.q)?, self.f32_buffer(saved.k)?);
-        let (v, grad) = (self.f32_buffer(saved.v)?, self.f32_buffer(saved.grad)?);
-        let weights = self.all_scores(call, saved.q, saved.k)?;
+        let (q, k) = (self.f32_buffer(saved.of.q)?, self.f32_buffer(saved.of.k)?);
+        let (v, grad) = (self.f32_buffer(saved.of.v)?, self.f32_buffer(saved.grad)?);
+        let weights = self.all_scores(call, saved.of.q, saved.of.k)?;
         let dp = self.allocate_f32(NAME, &Shape::from([call.heads, call.tq, call.tk]))?;
         let all = Sizes { m: call.tq, n: call.tk, k: call.d, batch: call.heads };
         self.multiply_matrices(NAME, all, call.query_side(grad), transpose_side(call.key_side(v)), &dp)?;

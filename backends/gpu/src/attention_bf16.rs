@@ -4,7 +4,7 @@
 //! For heads of up to 128 columns, on devices that multiply bf16 by tiles. On others the operands are widened, and the kernels of
 //! [`crate::attention`] take them.
 
-use assay_tensor::{Array, AttentionGradient, AttentionKind, AttentionOptions, DType, Result, Shape};
+use assay_tensor::{Array, Attention, AttentionKind, DType, Result, Shape};
 
 use crate::attention::{Call, NAME, Saved};
 use crate::driver::{Architecture, Argument, DeviceProperties, Launch};
@@ -94,21 +94,12 @@ impl Gpu {
         self.convert_dtype(x, DType::F32)
     }
 
-    pub(crate) fn attend_bf16(
-        &self,
-        q: &Array,
-        k: &Array,
-        v: &Array,
-        options: AttentionOptions,
-    ) -> Result<(Array, Array)> {
+    pub(crate) fn attend_bf16(&self, of: Attention<'_>) -> Result<Vec<Array>> {
+        let Attention { q, k, v, options } = of;
         let call = Call::from_operands(q, k, options)?;
         let Some(width) = self.bf16_width(&call) else {
-            return self.compute_attention(
-                &self.widen_to_f32(q)?,
-                &self.widen_to_f32(k)?,
-                &self.widen_to_f32(v)?,
-                options,
-            );
+            let (q, k, v) = (self.widen_to_f32(q)?, self.widen_to_f32(k)?, self.widen_to_f32(v)?);
+            return self.compute_attention(Attention { q: &q, k: &k, v: &v, options });
         };
         let rows = Shape::from(&q.dims()[..3]);
         let (out, lse) = (self.allocate_f32(NAME, &q.shape)?, self.allocate_f32(NAME, &rows)?);
@@ -121,20 +112,16 @@ impl Gpu {
             let launch = self.wave_grid(&call, call.tq, 16 * WAVES)?;
             self.launch_bf16(launch, &call, ("", width, forward_shared(width)), &arguments)?;
         }
-        Ok((out.into_array(&q.shape), lse.into_array(&rows)))
+        Ok(vec![out.into_array(&q.shape), lse.into_array(&rows)])
     }
 
     /// The gradient of the result is rounded on its way into the products.
-    pub(crate) fn attend_bf16_backward(
-        &self,
-        saved: Saved<'_>,
-        options: AttentionOptions,
-    ) -> Result<AttentionGradient> {
-        let Saved { q, k, v, .. } = saved;
+    pub(crate) fn attend_bf16_backward(&self, saved: Saved<'_>) -> Result<Vec<Array>> {
+        let Attention { q, k, v, options } = saved.of;
         let call = Call::from_operands(q, k, options)?;
         let Some(width) = self.bf16_width(&call) else {
             let (q, k, v) = (self.widen_to_f32(q)?, self.widen_to_f32(k)?, self.widen_to_f32(v)?);
-            return self.attend_backward(Saved { q: &q, k: &k, v: &v, ..saved }, options);
+            return self.attend_backward(Saved { of: Attention { q: &q, k: &k, v: &v, options }, ..saved });
         };
         let [dq, dk, dv] = [q, k, v].map(|x| self.allocate_f32(NAME, &x.shape));
         let (dq, dk, dv) = (dq?, dk?, dv?);
@@ -144,7 +131,7 @@ impl Gpu {
         } else {
             self.backward_bf16(call, width, saved, [&dq, &dk, &dv])?;
         }
-        Ok(AttentionGradient { q: dq.into_array(&q.shape), k: dk.into_array(&k.shape), v: dv.into_array(&v.shape) })
+        Ok(vec![dq.into_array(&q.shape), dk.into_array(&k.shape), dv.into_array(&v.shape)])
     }
 
     fn backward_bf16(&self, call: Call, width: usize, saved: Saved<'_>, [dq, dk, dv]: [&Buffer; 3]) -> Result<()> {
@@ -157,7 +144,7 @@ impl Gpu {
         let launch = Launch { grid: [blocks, 1, 1], block: [THREADS, 1, 1], shared: 0 };
         self.launch_kernel(NAME, (Topic::AttentionBf16, "attention_bf16_inner"), launch, &arguments)?;
         let mut operands = Vec::with_capacity(11);
-        for x in [saved.q, saved.k, saved.v] {
+        for x in [saved.of.q, saved.of.k, saved.of.v] {
             operands.push(self.typed_buffer(NAME, x, DType::Bf16)?.pointer());
         }
         operands.extend([grad.pointer(), self.f32_pointer(NAME, saved.lse)?, inner.pointer()]);

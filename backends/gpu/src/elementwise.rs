@@ -122,7 +122,7 @@ impl Gpu {
     }
 
     /// a + b scale for rows as wide as the scale; a and b are f32 or bf16, the result is f32.
-    pub(crate) fn scaled_sum(&self, a: &Array, b: &Array, scale: &Array) -> Result<Array> {
+    pub(crate) fn scaled_sum(&self, [a, b, scale]: [&Array; 3]) -> Result<Array> {
         let y = self.allocate_f32(ADD_SCALED, &a.shape)?;
         if a.numel() > 0 {
             let operands = [self.buffer_of(ADD_SCALED, a)?.pointer(), self.buffer_of(ADD_SCALED, b)?.pointer()];
@@ -135,14 +135,12 @@ impl Gpu {
     }
 
     /// The gradients of b and of the scale.
-    pub(crate) fn scaled_sum_backward(&self, b: &Array, scale: &Array, grad: &Array) -> Result<(Array, Array)> {
+    pub(crate) fn scaled_sum_backward(&self, [b, scale, grad]: [&Array; 3]) -> Result<Vec<Array>> {
         let (rows, width) = (b.shape.rows(), b.shape.last());
         let db = self.allocate_f32(ADD_SCALED, &b.shape)?;
         if b.numel() == 0 {
-            return Ok((
-                db.into_array(&b.shape),
-                self.allocate_zeros(ADD_SCALED, &scale.shape)?.into_array(&scale.shape),
-            ));
+            let zeros = self.allocate_zeros(ADD_SCALED, &scale.shape)?;
+            return Ok(vec![db.into_array(&b.shape), zeros.into_array(&scale.shape)]);
         }
         let pieces = rows.div_ceil(PIECE);
         let sums = self.allocate_scratch(ADD_SCALED, pieces * width)?;
@@ -159,7 +157,7 @@ impl Gpu {
         let kernel = format!("add_scaled_backward_{}", b.dtype);
         self.launch_kernel(ADD_SCALED, (Topic::Elementwise, &kernel), launch, &arguments)?;
         let total = self.fold_axis(ADD_SCALED, Fold::Sum(1.0), &sums, [1, pieces, width])?;
-        Ok((db.into_array(&b.shape), total.into_array(&scale.shape)))
+        Ok(vec![db.into_array(&b.shape), total.into_array(&scale.shape)])
     }
 
     /// sum += x, in the memory of `sum`, which nothing else may use.

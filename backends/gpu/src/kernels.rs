@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use assay_tensor::{
-    AdamW, Array, AttentionGradient, AttentionOptions, Binary, CrossEntropy, DType, DeviceInfo, FeedForward,
-    FeedForwardGradient, FeedForwardSums, HostData, Kernels, LayerNorm, LayerNormGradient, Reduce, ReplayBackend,
-    Result, Scan, ScanGradient, Shape, Unary, Update,
+    AdamW, Arguments, Array, Binary, Capabilities, DType, DeviceInfo, HostData, Kernels, Reduce, ReplayBackend, Result,
+    Shape, Unary, Update, find_kernel,
 };
 
-use crate::attention::Saved;
 use crate::driver::Architecture;
+use crate::fused::FUSED_KERNELS;
 use crate::gpu::Gpu;
 
 /// Tokens that a truncated pass sends through a model at once. On an H100, a training step of the 128M TEN of 8192 tokens took
@@ -45,12 +44,8 @@ impl Kernels for Gpu {
         Some(self.arena.usage().peak as u64)
     }
 
-    fn tokens_at_once(&self) -> usize {
-        TOKENS_AT_ONCE
-    }
-
-    fn multiplies_bf16(&self) -> bool {
-        true
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { tokens_at_once: TOKENS_AT_ONCE, multiplies_bf16: true, ..Capabilities::default() }
     }
 
     fn upload(&self, data: HostData, shape: &Shape) -> Result<Array> {
@@ -108,6 +103,10 @@ impl Kernels for Gpu {
         self.scatter_table_rows(x, ids, rows)
     }
 
+    fn fused(&self, name: &str, call: Arguments<'_>) -> Option<Result<Vec<Array>>> {
+        find_kernel(&FUSED_KERNELS, name).map(|kernel| kernel(self, call))
+    }
+
     fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
         if &x.shape == shape {
             return Ok(x.clone());
@@ -144,197 +143,8 @@ impl Kernels for Gpu {
         self.unary_gradient(op, saved, grad)
     }
 
-    fn dropout(&self, x: &Array, p: f64, key: u64) -> Result<Array> {
-        self.drop_out(x, p, key)
-    }
-
-    fn dropout_at(&self, x: &Array, p: f64, seed: &Array, place: u64) -> Result<Array> {
-        self.drop_out_at(x, p, seed, place)
-    }
-
-    fn top_k_mask(&self, x: &Array, k: usize) -> Result<Array> {
-        self.mark_largest(x, k)
-    }
-
-    fn softmax(&self, x: &Array) -> Result<Array> {
-        self.by_rows("softmax", "softmax", x, &[self.f32_pointer("softmax", x)?])
-    }
-
-    fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        let operands = [self.f32_pointer("softmax", y)?, self.f32_pointer("softmax", grad)?];
-        self.by_rows("softmax", "softmax_backward", y, &operands)
-    }
-
-    fn log_softmax(&self, x: &Array) -> Result<Array> {
-        self.by_rows("log_softmax", "log_softmax", x, &[self.f32_pointer("log_softmax", x)?])
-    }
-
-    fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        let operands = [self.f32_pointer("log_softmax", y)?, self.f32_pointer("log_softmax", grad)?];
-        self.by_rows("log_softmax", "log_softmax_backward", y, &operands)
-    }
-
-    fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
-        self.normalise_rows(x, gain, bias, eps)
-    }
-
-    fn layer_norm_bf16(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<(Array, LayerNorm)> {
-        self.normalised_bf16(x, gain, bias, eps)
-    }
-
-    fn layer_norm_backward(
-        &self,
-        x: &Array,
-        gain: &Array,
-        mean: &Array,
-        rstd: &Array,
-        grad: &Array,
-    ) -> Result<LayerNormGradient> {
-        self.normalised_backward(None, x, gain, (mean, rstd), grad)
-    }
-
-    fn layer_norm_backward_onto(
-        &self,
-        mut sum: Array,
-        x: &Array,
-        gain: &Array,
-        mean: &Array,
-        rstd: &Array,
-        grad: &Array,
-    ) -> Result<LayerNormGradient> {
-        if Arc::get_mut(&mut sum.buffer).is_some() {
-            return self.normalised_backward(Some(sum), x, gain, (mean, rstd), grad);
-        }
-        let gradient = self.layer_norm_backward(x, gain, mean, rstd, grad)?;
-        Ok(LayerNormGradient { x: self.accumulate(sum, &gradient.x)?, ..gradient })
-    }
-
-    fn cross_entropy(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
-        self.compute_cross_entropies(logits, targets, smoothing)
-    }
-
-    fn cross_entropy_backward(
-        &self,
-        logits: &Array,
-        targets: &Array,
-        lse: &Array,
-        grad: &Array,
-        smoothing: f64,
-    ) -> Result<Array> {
-        self.entropies_backward(logits, targets, lse, (grad, smoothing), DType::F32)
-    }
-
-    fn cross_entropy_backward_bf16(
-        &self,
-        logits: &Array,
-        targets: &Array,
-        lse: &Array,
-        grad: &Array,
-        smoothing: f64,
-    ) -> Result<Array> {
-        self.entropies_backward(logits, targets, lse, (grad, smoothing), DType::Bf16)
-    }
-
-    fn cross_entropy_hits(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<CrossEntropy> {
-        self.entropies_and_hits(logits, targets, smoothing)
-    }
-
-    fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-        self.linear_product(x, weight, bias)
-    }
-
-    fn linear_gelu(&self, x: &Array, weight: &Array, bias: &Array) -> Result<(Array, Array)> {
-        self.linear_and_gelu(x, weight, bias)
-    }
-
-    fn linear_gelu_backward(&self, grad: &Array, weight: &Array, z: &Array) -> Result<(Array, Array)> {
-        self.linear_and_gelu_backward(grad, weight, z)
-    }
-
-    fn linear_onto(&self, base: &Array, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-        self.linear_product_onto(Some(base), x, weight, bias)
-    }
-
-    fn feed_forward(
-        &self,
-        base: Option<&Array>,
-        x: &Array,
-        up: (&Array, &Array),
-        down: (&Array, &Array),
-        kept: Option<DType>,
-    ) -> Result<(Array, Array)> {
-        if kept == Some(DType::Bf16)
-            && let Some(done) = self.feed_forward_bf16(base, x, up, down)?
-        {
-            return Ok(done);
-        }
-        assay_tensor::composed::feed_forward(self, base, x, up, down, kept)
-    }
-
-    fn feed_forward_backward(&self, call: FeedForward<'_>, sums: FeedForwardSums) -> Result<FeedForwardGradient> {
-        match self.feed_forward_bf16_backward(call, sums)? {
-            Ok(gradient) => Ok(gradient),
-            Err(sums) => assay_tensor::composed::feed_forward_backward(self, call, sums),
-        }
-    }
-
-    fn add_scaled(&self, a: &Array, b: &Array, scale: &Array) -> Result<Array> {
-        self.scaled_sum(a, b, scale)
-    }
-
-    fn add_scaled_backward(&self, b: &Array, scale: &Array, grad: &Array) -> Result<(Array, Array)> {
-        self.scaled_sum_backward(b, scale, grad)
-    }
-
     fn linear_int8(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
         self.int8_product(x, q, scale)
-    }
-
-    fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
-        self.compute_attention(q, k, v, options)
-    }
-
-    fn attention_backward(
-        &self,
-        q: &Array,
-        k: &Array,
-        v: &Array,
-        out: &Array,
-        lse: &Array,
-        grad: &Array,
-        options: AttentionOptions,
-    ) -> Result<AttentionGradient> {
-        self.attend_backward(Saved { q, k, v, out, lse, grad }, options)
-    }
-
-    fn attention_bf16(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
-        self.attend_bf16(q, k, v, options)
-    }
-
-    fn attention_bf16_backward(
-        &self,
-        q: &Array,
-        k: &Array,
-        v: &Array,
-        out: &Array,
-        lse: &Array,
-        grad: &Array,
-        options: AttentionOptions,
-    ) -> Result<AttentionGradient> {
-        self.attend_bf16_backward(Saved { q, k, v, out, lse, grad }, options)
-    }
-
-    fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
-        self.compute_scan(scan)
-    }
-
-    fn diagonal_scan_backward(
-        &self,
-        scan: Scan<'_, Array>,
-        states: (&Array, &Array),
-        grad: (Option<&Array>, Option<&Array>),
-    ) -> Result<ScanGradient> {
-        self.scanned_backward(scan, states, grad)
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

@@ -21,6 +21,7 @@
 
 mod driver;
 mod error;
+mod fused;
 mod images;
 
 mod arena;

@@ -1,8 +1,8 @@
 //! Products of matrices: the driver's library for floats, a kernel of our own for int8.
 
 use assay_tensor::{
-    Array, Binary, DType, FeedForward, FeedForwardGradient, FeedForwardSums, Kernels, LEAST_PEAK, Reduce, Result,
-    Shape, TensorError, Unary,
+    Arguments, Array, Binary, DType, FeedForward, FeedForwardBackward, Kernels, LEAST_PEAK, Reduce, Result, Shape,
+    TensorError, Unary,
 };
 
 use crate::driver::{Address, Argument, Element, Epilogue, Launch, Operand, Product};
@@ -257,7 +257,7 @@ impl Gpu {
     }
 
     /// z = x W^T + bias, and GELU of z: in one product where the driver offers it.
-    pub(crate) fn linear_and_gelu(&self, x: &Array, weight: &Array, bias: &Array) -> Result<(Array, Array)> {
+    pub(crate) fn linear_and_gelu(&self, [x, weight, bias]: [&Array; 3]) -> Result<Vec<Array>> {
         let name = "linear_gelu";
         let Layer { x, weight, element, shape, sizes } = self.plan_layer(x, weight)?;
         if let Some(bias_at) = self.typed_buffer(name, bias, DType::F32)?.address() {
@@ -266,18 +266,18 @@ impl Gpu {
                 let (left, right) = self.matmul_sides(name, &x, &weight, true)?;
                 let epilogue = Epilogue::Gelu { bias: bias_at, argument };
                 if self.find_supported(name, sizes, left, right, &y, Ending { epilogue, ..Ending::plain(element) })? {
-                    return Ok((z.into_array(&shape), y.into_array(&shape)));
+                    return Ok(vec![z.into_array(&shape), y.into_array(&shape)]);
                 }
             }
         }
         let z = self.linear_product(&x, &weight, Some(bias))?;
         let y = self.apply_unary(Unary::Gelu, &z)?;
-        Ok((z, y))
+        Ok(vec![z, y])
     }
 
     /// The gradient of z from that of what a weight [N, K] makes of y = GELU(z), and y: the first in one product where the
     /// driver offers it.
-    pub(crate) fn linear_and_gelu_backward(&self, grad: &Array, weight: &Array, z: &Array) -> Result<(Array, Array)> {
+    pub(crate) fn linear_and_gelu_backward(&self, [grad, weight, z]: [&Array; 3]) -> Result<Vec<Array>> {
         let name = "linear_gelu";
         let y = self.apply_unary(Unary::Gelu, z)?;
         let (rows, n) = (grad.shape.rows(), grad.shape.last());
@@ -288,22 +288,19 @@ impl Gpu {
             let (left, right) = self.matmul_sides(name, grad, weight, false)?;
             let epilogue = Epilogue::GeluGradient { argument };
             if self.find_supported(name, sizes, left, right, &dz, Ending { epilogue, ..Ending::plain(element) })? {
-                return Ok((dz.into_array(&z.shape), y));
+                return Ok(vec![dz.into_array(&z.shape), y]);
             }
         }
         let of_y = self.matrix_product(&grad.viewed([rows, n]), weight, false, false)?.viewed(&z.shape);
-        Ok((self.unary_gradient(Unary::Gelu, z, &of_y)?, y))
+        Ok(vec![self.unary_gradient(Unary::Gelu, z, &of_y)?, y])
     }
 
-    /// A feed-forward layer of bf16 operands that keeps GELU's argument in bf16: that and base + GELU(z) D^T + d. None where
+    /// A feed-forward layer of bf16 operands that keeps GELU's argument in bf16: base + GELU(z) D^T + d, and that. None where
     /// the driver does not offer the first product with its epilogue. The first bias is rounded to bf16 for it.
     pub(crate) fn feed_forward_bf16(
         &self,
-        base: Option<&Array>,
-        x: &Array,
-        up: (&Array, &Array),
-        down: (&Array, &Array),
-    ) -> Result<Option<(Array, Array)>> {
+        FeedForward { x, up, down, base, .. }: FeedForward<'_>,
+    ) -> Result<Option<Vec<Array>>> {
         let name = "feed_forward";
         let Layer { x, weight, element, shape, sizes } = self.plan_layer(x, up.0)?;
         if element != Element::Bf16 || down.0.dtype != DType::Bf16 {
@@ -321,31 +318,31 @@ impl Gpu {
             return Ok(None);
         }
         let y = self.linear_product_onto(base, &value.into_array(&shape), down.0, Some(down.1))?;
-        Ok(Some((z.into_array(&shape), y)))
+        Ok(Some(vec![y, z.into_array(&shape)]))
     }
 
     /// The way back through such a layer. None where the driver does not offer the product with GELU's gradient.
     pub(crate) fn feed_forward_bf16_backward(
         &self,
-        call: FeedForward<'_>,
-        sums: FeedForwardSums,
-    ) -> Result<Result<FeedForwardGradient, FeedForwardSums>> {
+        back: FeedForwardBackward<'_>,
+        call: Arguments<'_>,
+    ) -> Result<Option<Vec<Array>>> {
         let name = "feed_forward";
-        let FeedForward { x, up, argument, down, grad } = call;
+        let FeedForwardBackward { x, up, argument, down, grad } = back;
         if [x, up, argument, down].iter().any(|operand| operand.dtype != DType::Bf16) {
-            return Ok(Err(sums));
+            return Ok(None);
         }
         let flat = |x: &Array| x.viewed([x.shape.rows(), x.shape.last()]);
         let (x, grad) = (flat(x), flat(&self.convert_dtype(grad, DType::Bf16)?));
         let z = flat(argument);
         let dz = self.allocate_buffer(name, &z.shape, DType::Bf16)?;
-        let Some(argument_at) = self.typed_buffer(name, &z, DType::Bf16)?.address() else { return Ok(Err(sums)) };
+        let Some(argument_at) = self.typed_buffer(name, &z, DType::Bf16)?.address() else { return Ok(None) };
         let sizes = Sizes { m: z.shape.rows(), n: z.shape.last(), k: grad.shape.last(), batch: 1 };
         let (left, right) = self.matmul_sides(name, &grad, down, false)?;
         let epilogue = Epilogue::GeluGradient { argument: argument_at };
         let ending = Ending { epilogue, result: Element::Bf16, ..Ending::plain(Element::Bf16) };
         if !self.find_supported(name, sizes, left, right, &dz, ending)? {
-            return Ok(Err(sums));
+            return Ok(None);
         }
         let dz = dz.into_array(&z.shape);
         let value = self.gelu_bf16(&z)?;
@@ -354,12 +351,12 @@ impl Gpu {
             Some(sum) => self.matmul_onto(sum, a, b, transposed, false),
             None => self.matmul(a, b, transposed, false),
         };
-        Ok(Ok(FeedForwardGradient {
-            x: product(sums.x, &dz, up, false)?.viewed(&call.x.shape),
-            up: product(sums.up, &dz, &x, true)?,
-            up_bias: self.reduce_axes(Reduce::Sum, &dz, &[0])?.viewed(dz.shape.last()),
-            down: product(sums.down, &grad, &value, true)?,
-        }))
+        Ok(Some(vec![
+            product(call.take_sum(0), &dz, up, false)?.viewed(&back.x.shape),
+            product(call.take_sum(1), &dz, &x, true)?,
+            self.reduce_axes(Reduce::Sum, &dz, &[0])?.viewed(dz.shape.last()),
+            product(call.take_sum(3), &grad, &value, true)?,
+        ]))
     }
 
     /// x W^T with int8 weights, the rows of x quantized on the way.

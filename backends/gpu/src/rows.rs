@@ -1,6 +1,6 @@
 //! What is done row by row: softmax and cross entropy, layer normalisation, and the largest elements.
 
-use assay_tensor::{Array, CrossEntropy, DType, LayerNorm, LayerNormGradient, Result, Shape};
+use assay_tensor::{Arguments, Array, DType, Result, Shape};
 
 use crate::driver::{Argument, Launch};
 use crate::gpu::{Gpu, block_count, count_argument};
@@ -16,7 +16,7 @@ const NORM_ELEMENTS: usize = 16;
 
 impl Gpu {
     /// A row-wise kernel of `Topic::Softmax` with one result in the shape of `x`, `operands` being what it reads.
-    pub(crate) fn by_rows(&self, name: &'static str, kernel: &str, x: &Array, operands: &[Argument]) -> Result<Array> {
+    fn by_rows(&self, name: &'static str, kernel: &str, x: &Array, operands: &[Argument]) -> Result<Array> {
         let y = self.allocate_f32(name, &x.shape)?;
         if x.numel() > 0 {
             let (rows, width) = (x.shape.rows(), x.shape.last());
@@ -24,6 +24,12 @@ impl Gpu {
             self.launch_kernel(name, (Topic::Softmax, kernel), self.row_grid(name, rows, width)?, &arguments)?;
         }
         Ok(y.into_array(&x.shape))
+    }
+
+    /// A fused operation of operands of one shape by the row-wise kernel of its name.
+    pub(crate) fn normalise_by(&self, name: &'static str, call: Arguments<'_>) -> Result<Vec<Array>> {
+        let operands = call.inputs.iter().map(|x| self.f32_pointer(name, x)).collect::<Result<Vec<_>>>()?;
+        Ok(vec![self.by_rows(name, name, call.input(0)?, &operands)?])
     }
 
     /// 1 at the k largest elements of each row.
@@ -38,28 +44,15 @@ impl Gpu {
         Ok(y.into_array(&x.shape))
     }
 
-    pub(crate) fn compute_cross_entropies(
-        &self,
-        logits: &Array,
-        targets: &Array,
-        smoothing: f64,
-    ) -> Result<(Array, Array)> {
+    /// Losses, log-sum-exps and, if they are wanted, hits.
+    pub(crate) fn compute_cross_entropies(&self, call: Arguments<'_>) -> Result<Vec<Array>> {
+        let ([logits, targets], smoothing) = (call.operands()?, call.required("smoothing")?);
         let shape = &targets.shape;
         let [loss, lse] = [self.allocate_f32(ENTROPY, shape)?, self.allocate_f32(ENTROPY, shape)?];
-        let results = [loss.pointer(), lse.pointer(), Argument::Pointer(None)];
-        self.start_entropies(logits, targets, smoothing, results)?;
-        Ok((loss.into_array(shape), lse.into_array(shape)))
-    }
-
-    pub(crate) fn entropies_and_hits(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<CrossEntropy> {
-        let shape = &targets.shape;
-        let [loss, lse, hits] = [
-            self.allocate_f32(ENTROPY, shape)?,
-            self.allocate_f32(ENTROPY, shape)?,
-            self.allocate_f32(ENTROPY, shape)?,
-        ];
-        self.start_entropies(logits, targets, smoothing, [loss.pointer(), lse.pointer(), hits.pointer()])?;
-        Ok(CrossEntropy { losses: loss.into_array(shape), lse: lse.into_array(shape), hits: hits.into_array(shape) })
+        let hits = if call.is_set("hits") { Some(self.allocate_f32(ENTROPY, shape)?) } else { None };
+        let hits_at = hits.as_ref().map_or(Argument::Pointer(None), |hits| hits.pointer());
+        self.start_entropies(logits, targets, smoothing, [loss.pointer(), lse.pointer(), hits_at])?;
+        Ok([loss, lse].into_iter().chain(hits).map(|value| value.into_array(shape)).collect())
     }
 
     fn start_entropies(&self, logits: &Array, targets: &Array, smoothing: f64, results: [Argument; 3]) -> Result<()> {
@@ -75,14 +68,9 @@ impl Gpu {
     }
 
     /// The gradient of the logits, in f32 or bf16.
-    pub(crate) fn entropies_backward(
-        &self,
-        logits: &Array,
-        targets: &Array,
-        lse: &Array,
-        (grad, smoothing): (&Array, f64),
-        dtype: DType,
-    ) -> Result<Array> {
+    pub(crate) fn entropies_backward(&self, call: Arguments<'_>) -> Result<Array> {
+        let ([logits, targets, lse, grad], smoothing) = (call.operands()?, call.required("smoothing")?);
+        let dtype = if call.is_set("bf16") { DType::Bf16 } else { DType::F32 };
         let classes = logits.shape.last();
         let list = self.checked_ids(ENTROPY, targets, classes, &logits.shape)?;
         let (x, lse, g) =
@@ -106,30 +94,24 @@ impl Gpu {
         self.row_grid(name, rows, width.div_ceil(NORM_ELEMENTS))
     }
 
-    pub(crate) fn normalise_rows(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
+    pub(crate) fn normalise_rows(&self, [x, gain, bias]: [&Array; 3], eps: f64) -> Result<Vec<Array>> {
         self.f32_pointer(NORM, x)?;
         let y = self.allocate_f32(NORM, &x.shape)?;
         let (mean, rstd) = self.launch_layer_norm(x, (gain, bias), eps, "layer_norm", &[y.pointer()])?;
-        Ok(LayerNorm { y: y.into_array(&x.shape), mean, rstd })
+        Ok(vec![y.into_array(&x.shape), mean, rstd])
     }
 
-    /// The same of x rounded to bf16, if it is not bf16 already, which comes first; with a value in bf16.
-    pub(crate) fn normalised_bf16(
-        &self,
-        x: &Array,
-        gain: &Array,
-        bias: &Array,
-        eps: f64,
-    ) -> Result<(Array, LayerNorm)> {
+    /// The same of x rounded to bf16, if it is not bf16 already, which comes last; with a value in bf16.
+    pub(crate) fn normalised_bf16(&self, [x, gain, bias]: [&Array; 3], eps: f64) -> Result<Vec<Array>> {
         let y = self.allocate_buffer(NORM, &x.shape, DType::Bf16)?;
         if x.dtype == DType::Bf16 {
             let (mean, rstd) = self.launch_layer_norm(x, (gain, bias), eps, "layer_norm_of_bf16", &[y.pointer()])?;
-            return Ok((x.clone(), LayerNorm { y: y.into_array(&x.shape), mean, rstd }));
+            return Ok(vec![y.into_array(&x.shape), mean, rstd, x.clone()]);
         }
         let kept = self.allocate_buffer(NORM, &x.shape, DType::Bf16)?;
         let results = [y.pointer(), kept.pointer()];
         let (mean, rstd) = self.launch_layer_norm(x, (gain, bias), eps, "layer_norm_bf16", &results)?;
-        Ok((kept.into_array(&x.shape), LayerNorm { y: y.into_array(&x.shape), mean, rstd }))
+        Ok(vec![y.into_array(&x.shape), mean, rstd, kept.into_array(&x.shape)])
     }
 
     /// Starts a kernel that normalises rows; gives the mean and rstd of each.
@@ -159,11 +141,8 @@ impl Gpu {
     pub(crate) fn normalised_backward(
         &self,
         sum: Option<Array>,
-        x: &Array,
-        gain: &Array,
-        (mean, rstd): (&Array, &Array),
-        grad: &Array,
-    ) -> Result<LayerNormGradient> {
+        [x, gain, mean, rstd, grad]: [&Array; 5],
+    ) -> Result<Vec<Array>> {
         let (rows, width) = (x.shape.rows(), x.shape.last());
         let (from, suffix) = match x.dtype {
             DType::Bf16 => (self.typed_buffer(NORM, x, DType::Bf16)?.pointer(), "_bf16"),
@@ -178,7 +157,7 @@ impl Gpu {
         };
         if x.numel() == 0 {
             let zeros = || self.allocate_zeros(NORM, &gain.shape).map(|zeros| zeros.into_array(&gain.shape));
-            return Ok(LayerNormGradient { x: dx, gain: zeros()?, bias: zeros()? });
+            return Ok(vec![dx, zeros()?, zeros()?]);
         }
         let sizes = [count_argument(rows), count_argument(width)];
         let arguments = [&[self.f32_pointer(NORM, &dx)?, from, w, mean, rstd, g, onto], &sizes[..]].concat();
@@ -194,6 +173,6 @@ impl Gpu {
         self.launch_kernel(NORM, (Topic::Norm, &format!("layer_norm_affine{suffix}")), launch, &arguments)?;
         let both = self.fold_axis(NORM, Fold::Sum(1.0), &parts, [1, pieces, 2 * width])?.into_array([2, width]);
         let half = |i: usize| Ok::<_, assay_tensor::TensorError>(self.copy_slice(&both, 0, i, 1)?.viewed(&gain.shape));
-        Ok(LayerNormGradient { x: dx, gain: half(0)?, bias: half(1)? })
+        Ok(vec![dx, half(0)?, half(1)?])
     }
 }

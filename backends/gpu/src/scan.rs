@@ -1,6 +1,6 @@
 //! The diagonal recurrence and its gradient: which threads there are, and how time is cut where they are few.
 
-use assay_tensor::{Array, Result, Scan, ScanGradient, Shape, TensorError};
+use assay_tensor::{Arguments, Array, Result, Scan, ScanBackward, ScanGradient, Shape, TensorError};
 
 use crate::driver::{Argument, Launch};
 use crate::gpu::{Gpu, block_count, checked_extent, count_argument};
@@ -117,8 +117,9 @@ impl Gpu {
         Ok(into)
     }
 
-    /// All states.
-    pub(crate) fn compute_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
+    /// The operation `diagonal_scan`.
+    pub(crate) fn scan_states(&self, call: Arguments<'_>) -> Result<Vec<Array>> {
+        let scan = Scan::of_call(call)?;
         let cut = Cut::of(&scan)?;
         let shape = &scan.input_re.shape;
         let (re, im) = self.allocate_complex(shape)?;
@@ -133,7 +134,7 @@ impl Gpu {
             let arguments = [&[re.pointer(), im.pointer()], &carry, &arrays[..]].concat();
             self.scan_kernel("scan_states", cut.launch_grid()?, &arguments)?;
         }
-        Ok((re.into_array(shape), im.into_array(shape)))
+        Ok(vec![re.into_array(shape), im.into_array(shape)])
     }
 
     /// The arguments that all kernels end in: decay, what is scanned, and sizes.
@@ -148,12 +149,9 @@ impl Gpu {
         Ok([&decay[..], &scanned, &cut.size_arguments()?].concat())
     }
 
-    pub(crate) fn scanned_backward(
-        &self,
-        scan: Scan<'_, Array>,
-        states: (&Array, &Array),
-        grad: (Option<&Array>, Option<&Array>),
-    ) -> Result<ScanGradient> {
+    /// The operation `diagonal_scan_backward`.
+    pub(crate) fn scan_backward(&self, call: Arguments<'_>) -> Result<Vec<Array>> {
+        let ScanBackward { scan, states, grad } = ScanBackward::of_call(call)?;
         let whole = Cut::of(&scan)?;
         let segment = scan.segment.filter(|&segment| segment < whole.t);
         let cut = segment.map_or(whole, |segment| whole.along(segment.max(1)));
@@ -195,7 +193,7 @@ impl Gpu {
             }
             (None, None) => return Err(TensorError::new(NAME, "the decay has no gradient")),
         };
-        Ok(ScanGradient { decay, input: shaped(dx, input), carry: shaped(dcarry, carry) })
+        Ok(ScanGradient { decay, input: shaped(dx, input), carry: shaped(dcarry, carry) }.into_values())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Attention with the weights of one query at a time.
 
-use assay_tensor::{Array, AttentionGradient, AttentionOptions, Result};
+use assay_tensor::{Arguments, Array, Attention, AttentionBackward, Result};
 
 use crate::loss::log_sum_exp;
 use crate::store::{store_values, values_of};
@@ -29,7 +29,8 @@ fn dot_product(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-pub(crate) fn attention(q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
+pub(crate) fn attention(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let Attention { q, k, v, options } = Attention::of_call(call)?;
     let e = Extents::of_operands(q, k);
     let (qs, ks, vs) = (values_of(q)?, values_of(k)?, values_of(v)?);
     let (mut out, mut lses) = (vec![0.0; qs.len()], Vec::new());
@@ -50,19 +51,11 @@ pub(crate) fn attention(q: &Array, k: &Array, v: &Array, options: AttentionOptio
             lses.push(lse);
         }
     }
-    Ok((store_values(&out, &q.shape, q.dtype), store_values(&lses, &q.dims()[..3], q.dtype)))
+    Ok(vec![store_values(&out, &q.shape, q.dtype.wide()), store_values(&lses, &q.dims()[..3], q.dtype.wide())])
 }
 
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn attention_backward(
-    q: &Array,
-    k: &Array,
-    v: &Array,
-    out: &Array,
-    lse: &Array,
-    grad: &Array,
-    options: AttentionOptions,
-) -> Result<AttentionGradient> {
+pub(crate) fn attention_backward(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let AttentionBackward { of: Attention { q, k, v, options }, out, lse, grad } = AttentionBackward::of_call(call)?;
     let e = Extents::of_operands(q, k);
     let (qs, ks, vs) = (values_of(q)?, values_of(k)?, values_of(v)?);
     let (outs, lses, grads) = (values_of(out)?, values_of(lse)?, values_of(grad)?);
@@ -85,9 +78,6 @@ pub(crate) fn attention_backward(
             }
         }
     }
-    Ok(AttentionGradient {
-        q: store_values(&dq, &q.shape, q.dtype),
-        k: store_values(&dk, &k.shape, k.dtype),
-        v: store_values(&dv, &v.shape, v.dtype),
-    })
+    let of = |gradient: &[f64], x: &Array| store_values(gradient, &x.shape, x.dtype.wide());
+    Ok(vec![of(&dq, q), of(&dk, k), of(&dv, v)])
 }

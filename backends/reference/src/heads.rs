@@ -1,6 +1,6 @@
 //! Attention heads: splitting and joining them, with the rotary position embedding.
 
-use assay_tensor::{Array, Result, Rotary};
+use assay_tensor::{Arguments, Array, Result, Rotary};
 
 use crate::store::{store_values, values_of};
 
@@ -27,7 +27,9 @@ impl RotaryTables {
     }
 }
 
-pub(crate) fn heads(x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) -> Result<[Array; 3]> {
+/// The operation `heads`.
+pub(crate) fn split_heads(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let (x, heads, rotary) = (call.input(0)?, call.required("heads")? as usize, Rotary::of_call(call, 1)?);
     let (b, t, width) = (x.dims()[0], x.dims()[1], x.shape.last() / (3 * heads));
     let (v, tables) = (values_of(x)?, rotary.map(RotaryTables::new).transpose()?);
     let part = |part: usize| {
@@ -43,10 +45,12 @@ pub(crate) fn heads(x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) 
         }
         store_values(&y, [b, heads, t, width], x.dtype)
     };
-    Ok([part(0), part(1), part(2)])
+    Ok(vec![part(0), part(1), part(2)])
 }
 
-pub(crate) fn heads_backward(grads: [&Array; 3], rotary: Option<Rotary<'_, Array>>) -> Result<Array> {
+/// The operation `heads_backward`.
+pub(crate) fn join_heads(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let (grads, rotary) = ([call.input(0)?, call.input(1)?, call.input(2)?], Rotary::of_call(call, 3)?);
     let [b, heads, t, width] = [0, 1, 2, 3].map(|axis| grads[0].dims()[axis]);
     let tables = rotary.map(RotaryTables::new).transpose()?;
     let mut dx = vec![0.0; b * t * 3 * heads * width];
@@ -60,5 +64,5 @@ pub(crate) fn heads_backward(grads: [&Array; 3], rotary: Option<Rotary<'_, Array
             dx[to..to + width].copy_from_slice(vector);
         }
     }
-    Ok(store_values(&dx, [b, t, 3 * heads * width], grads[0].dtype))
+    Ok(vec![store_values(&dx, [b, t, 3 * heads * width], grads[0].dtype)])
 }

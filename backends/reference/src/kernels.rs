@@ -1,12 +1,40 @@
 //! The reference backend as [`Kernels`]: each kernel is a plain function in the module of its kind.
 
 use assay_tensor::{
-    AdamW, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels, LayerNorm,
-    LayerNormGradient, Reduce, Result, Rotary, Routed, Scan, ScanGradient, Shape, TokenAttention, TokenRouting, Unary,
+    AdamW, Arguments, Array, Binary, DType, DeviceInfo, HostData, Kernels, Reduce, Result, Shape, Unary, find_kernel,
 };
 
 use crate::store::{host_data, store_values, values_of, wrap_data};
 use crate::{attention, elementwise, heads, layers, loss, movement, product, scan, token};
+
+/// From the name of a fused operation to its plain loops.
+static FUSED_KERNELS: [(&str, FusedKernel); 17] = [
+    ("attend_token", token::attend_token),
+    ("attention", attention::attention),
+    ("attention_backward", attention::attention_backward),
+    ("cross_entropy", loss::cross_entropy),
+    ("cross_entropy_backward", loss::cross_entropy_backward),
+    ("diagonal_scan", scan::diagonal_scan),
+    ("diagonal_scan_backward", scan::diagonal_scan_backward),
+    ("heads", heads::split_heads),
+    ("heads_backward", heads::join_heads),
+    ("layer_norm", layers::layer_norm),
+    ("layer_norm_backward", layers::layer_norm_backward),
+    ("linear", product::linear),
+    ("log_softmax", |call| Ok(vec![loss::log_softmax(call.input(0)?)?])),
+    ("log_softmax_backward", |call| Ok(vec![loss::log_softmax_backward(call.input(0)?, call.input(1)?)?])),
+    ("route_token", token::route_token),
+    ("softmax", |call| Ok(vec![loss::softmax(call.input(0)?)?])),
+    ("softmax_backward", |call| Ok(vec![loss::softmax_backward(call.input(0)?, call.input(1)?)?])),
+];
+
+/// The loops of a fused operation.
+type FusedKernel = fn(Arguments<'_>) -> Result<Vec<Array>>;
+
+/// The names of the fused operations that have plain loops here.
+pub fn fused_kernel_names() -> impl Iterator<Item = &'static str> {
+    FUSED_KERNELS.iter().map(|(name, _)| *name)
+}
 
 /// The kernels of [`crate::device`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -75,104 +103,12 @@ impl Kernels for Reference {
         movement::scatter_add_rows(x, ids, rows)
     }
 
-    fn softmax(&self, x: &Array) -> Result<Array> {
-        loss::softmax(x)
-    }
-
-    fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        loss::softmax_backward(y, grad)
-    }
-
-    fn log_softmax(&self, x: &Array) -> Result<Array> {
-        loss::log_softmax(x)
-    }
-
-    fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        loss::log_softmax_backward(y, grad)
-    }
-
-    fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
-        layers::layer_norm(x, gain, bias, eps)
-    }
-
-    fn layer_norm_backward(
-        &self,
-        x: &Array,
-        gain: &Array,
-        mean: &Array,
-        rstd: &Array,
-        grad: &Array,
-    ) -> Result<LayerNormGradient> {
-        layers::layer_norm_backward(x, gain, mean, rstd, grad)
-    }
-
-    fn cross_entropy(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
-        loss::cross_entropy(logits, targets, smoothing)
-    }
-
-    fn cross_entropy_backward(
-        &self,
-        logits: &Array,
-        targets: &Array,
-        lse: &Array,
-        grad: &Array,
-        smoothing: f64,
-    ) -> Result<Array> {
-        loss::cross_entropy_backward(logits, targets, lse, grad, smoothing)
-    }
-
-    fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-        product::linear(x, weight, bias)
-    }
-
     fn linear_int8(&self, x: &Array, q: &Array, scale: &Array) -> Result<Array> {
         product::linear_int8(x, q, scale)
     }
 
-    fn heads(&self, x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) -> Result<[Array; 3]> {
-        heads::heads(x, heads, rotary)
-    }
-
-    fn heads_backward(&self, grads: [&Array; 3], rotary: Option<Rotary<'_, Array>>) -> Result<Array> {
-        heads::heads_backward(grads, rotary)
-    }
-
-    fn attend_token(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
-        token::attend_token(token)
-    }
-
-    fn route_token(&self, token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
-        token::route_token(token)
-    }
-
-    fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
-        attention::attention(q, k, v, options)
-    }
-
-    fn attention_backward(
-        &self,
-        q: &Array,
-        k: &Array,
-        v: &Array,
-        out: &Array,
-        lse: &Array,
-        grad: &Array,
-        options: AttentionOptions,
-    ) -> Result<AttentionGradient> {
-        attention::attention_backward(q, k, v, out, lse, grad, options)
-    }
-
-    fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
-        scan::diagonal_scan(scan)
-    }
-
-    fn diagonal_scan_backward(
-        &self,
-        scan: Scan<'_, Array>,
-        states: (&Array, &Array),
-        grad: (Option<&Array>, Option<&Array>),
-    ) -> Result<ScanGradient> {
-        scan::diagonal_scan_backward(scan, states, grad)
+    fn fused(&self, name: &str, call: Arguments<'_>) -> Option<Result<Vec<Array>>> {
+        find_kernel(&FUSED_KERNELS, name).map(|kernel| kernel(call))
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

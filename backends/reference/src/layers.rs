@@ -1,6 +1,6 @@
 //! Layer normalisation and AdamW.
 
-use assay_tensor::{AdamW, Array, LayerNorm, LayerNormGradient, Result};
+use assay_tensor::{AdamW, Arguments, Array, Result};
 
 use crate::store::{store_values, values_of};
 
@@ -8,7 +8,8 @@ fn row_mean(x: impl Iterator<Item = f64>, count: usize) -> f64 {
     x.sum::<f64>() / count as f64
 }
 
-pub(crate) fn layer_norm(x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
+pub(crate) fn layer_norm(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let ([x, gain, bias], eps) = (call.operands()?, call.required("eps")?);
     let width = x.shape.last();
     let (v, gain, bias) = (values_of(x)?, values_of(gain)?, values_of(bias)?);
     let (mut y, mut means, mut rstds) = (Vec::new(), Vec::new(), Vec::new());
@@ -21,20 +22,15 @@ pub(crate) fn layer_norm(x: &Array, gain: &Array, bias: &Array, eps: f64) -> Res
         rstds.push(rstd);
     }
     let rows = means.len();
-    Ok(LayerNorm {
-        y: store_values(&y, &x.shape, x.dtype),
-        mean: store_values(&means, rows, x.dtype),
-        rstd: store_values(&rstds, rows, x.dtype),
-    })
+    Ok(vec![
+        store_values(&y, &x.shape, x.dtype),
+        store_values(&means, rows, x.dtype),
+        store_values(&rstds, rows, x.dtype),
+    ])
 }
 
-pub(crate) fn layer_norm_backward(
-    x: &Array,
-    gain: &Array,
-    mean_of: &Array,
-    rstd: &Array,
-    grad: &Array,
-) -> Result<LayerNormGradient> {
+pub(crate) fn layer_norm_backward(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let [x, gain, mean_of, rstd, grad] = call.operands()?;
     let width = x.shape.last();
     let (v, w, g) = (values_of(x)?, values_of(gain)?, values_of(grad)?);
     let (means, rstds) = (values_of(mean_of)?, values_of(rstd)?);
@@ -50,11 +46,11 @@ pub(crate) fn layer_norm_backward(
             dbias[i] += row_g[i];
         }
     }
-    Ok(LayerNormGradient {
-        x: store_values(&dx, &x.shape, x.dtype),
-        gain: store_values(&dgain, width, x.dtype),
-        bias: store_values(&dbias, width, x.dtype),
-    })
+    Ok(vec![
+        store_values(&dx, &x.shape, x.dtype),
+        store_values(&dgain, width, x.dtype),
+        store_values(&dbias, width, x.dtype),
+    ])
 }
 
 pub(crate) fn adamw(param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

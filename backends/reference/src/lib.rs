@@ -21,7 +21,7 @@ mod scan;
 mod store;
 mod token;
 
-pub use kernels::Reference;
+pub use kernels::{Reference, fused_kernel_names};
 
 /// The reference device. It holds every type of element.
 pub fn device() -> assay_tensor::Device {

@@ -1,6 +1,6 @@
 //! Softmax, log-softmax and cross entropy.
 
-use assay_tensor::{Array, Result, TensorError};
+use assay_tensor::{Arguments, Array, DType, Result, TensorError};
 
 use crate::store::{ids_of, store_values, values_of};
 
@@ -46,27 +46,25 @@ pub(crate) fn log_softmax_backward(y: &Array, grad: &Array) -> Result<Array> {
     })
 }
 
-pub(crate) fn cross_entropy(logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
+pub(crate) fn cross_entropy(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let ([logits, targets], smoothing) = (call.operands()?, call.required("smoothing")?);
     let classes = logits.shape.last();
-    let (mut losses, mut lses) = (Vec::new(), Vec::new());
+    let (mut losses, mut lses, mut hits) = (Vec::new(), Vec::new(), Vec::new());
     for (row, &target) in values_of(logits)?.chunks(classes).zip(ids_of(targets)?) {
         let target = check_target(target, classes)?;
         let lse = log_sum_exp(row);
         let mean = row.iter().sum::<f64>() / classes as f64;
         losses.push(lse - (1.0 - smoothing) * row[target] - smoothing * mean);
         lses.push(lse);
+        hits.push(f64::from(u8::from(row.iter().all(|x| *x <= row[target]))));
     }
-    let n = losses.len();
-    Ok((store_values(&losses, n, logits.dtype), store_values(&lses, n, logits.dtype)))
+    let mut values = vec![losses, lses];
+    values.extend(call.is_set("hits").then_some(hits));
+    Ok(values.iter().map(|x| store_values(x, x.len(), logits.dtype)).collect())
 }
 
-pub(crate) fn cross_entropy_backward(
-    logits: &Array,
-    targets: &Array,
-    lse: &Array,
-    grad: &Array,
-    smoothing: f64,
-) -> Result<Array> {
+pub(crate) fn cross_entropy_backward(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let ([logits, targets, lse, grad], smoothing) = (call.operands()?, call.required("smoothing")?);
     let classes = logits.shape.last();
     let (lses, grads) = (values_of(lse)?, values_of(grad)?);
     let mut out = Vec::with_capacity(logits.numel());
@@ -77,7 +75,8 @@ pub(crate) fn cross_entropy_backward(
             out.push(grads[i] * ((x - lses[i]).exp() - wanted));
         }
     }
-    Ok(store_values(&out, &logits.shape, logits.dtype))
+    let dtype = if call.is_set("bf16") { DType::Bf16 } else { logits.dtype };
+    Ok(vec![store_values(&out, &logits.shape, dtype)])
 }
 
 fn check_target(target: u32, classes: usize) -> Result<usize> {

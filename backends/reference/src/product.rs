@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use assay_tensor::{Array, DType, HostData, LEAST_PEAK, Result, Shape, TensorError};
+use assay_tensor::{Arguments, Array, DType, HostData, LEAST_PEAK, Linear, Result, Shape, TensorError};
 
 use crate::elementwise::broadcast_offsets;
 use crate::store::{host_data, store_values, values_of};
@@ -30,17 +30,19 @@ pub(crate) fn matmul(a: &Array, b: &Array, trans_a: bool, trans_b: bool) -> Resu
     Ok(store_values(&out, dims, a.dtype))
 }
 
-pub(crate) fn linear(x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
+pub(crate) fn linear(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let Linear { x, weight, bias, base } = Linear::of_call(call)?;
     let (n, k) = (weight.dims()[0], weight.dims()[1]);
     let (xs, w) = (values_of(x)?, values_of(weight)?);
     let bias = bias.map_or(Ok(vec![0.0; n]), values_of)?;
+    let base = base.map_or(Ok(vec![0.0; x.shape.rows() * n]), values_of)?;
     let mut out = Vec::with_capacity(x.shape.rows() * n);
     for row in 0..x.shape.rows() {
         for j in 0..n {
-            out.push(bias[j] + (0..k).map(|p| xs[row * k + p] * w[j * k + p]).sum::<f64>());
+            out.push(base[row * n + j] + bias[j] + (0..k).map(|p| xs[row * k + p] * w[j * k + p]).sum::<f64>());
         }
     }
-    Ok(store_values(&out, x.shape.with(x.shape.rank() - 1, n), x.dtype.wide()))
+    Ok(vec![store_values(&out, x.shape.with(x.shape.rank() - 1, n), x.dtype.wide())])
 }
 
 /// The quantization is carried out in f32, because its rounding decides the integers.

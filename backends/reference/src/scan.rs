@@ -1,6 +1,6 @@
 //! The diagonal recurrence c_t = a_t c_{t-1} + beta_t and its adjoint, one lane (sequence and state) at a time.
 
-use assay_tensor::{Array, Result, Scan, ScanGradient};
+use assay_tensor::{Arguments, Array, Result, Scan, ScanBackward, ScanGradient};
 
 use crate::store::{store_values, values_of};
 
@@ -34,7 +34,8 @@ fn or_zeros(x: Option<&Array>, count: usize) -> Result<Vec<f64>> {
     x.map_or(Ok(vec![0.0; count]), values_of)
 }
 
-pub(crate) fn diagonal_scan(scan: Scan<'_, Array>) -> Result<(Array, Array)> {
+pub(crate) fn diagonal_scan(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let scan = Scan::of_call(call)?;
     let e = Extents::of_operands(&scan);
     let (a_re, a_im) = (values_of(scan.decay_re)?, values_of(scan.decay_im)?);
     let (carry_re, carry_im) = (values_of(scan.carry_re)?, values_of(scan.carry_im)?);
@@ -51,14 +52,11 @@ pub(crate) fn diagonal_scan(scan: Scan<'_, Array>) -> Result<(Array, Array)> {
         }
     }
     let (shape, dtype) = (&scan.input_re.shape, scan.input_re.dtype);
-    Ok((store_values(&re, shape, dtype), store_values(&im, shape, dtype)))
+    Ok(vec![store_values(&re, shape, dtype), store_values(&im, shape, dtype)])
 }
 
-pub(crate) fn diagonal_scan_backward(
-    scan: Scan<'_, Array>,
-    states: (&Array, &Array),
-    grad: (Option<&Array>, Option<&Array>),
-) -> Result<ScanGradient> {
+pub(crate) fn diagonal_scan_backward(call: Arguments<'_>) -> Result<Vec<Array>> {
+    let ScanBackward { scan, states, grad } = ScanBackward::of_call(call)?;
     let e = Extents::of_operands(&scan);
     let count = scan.input_re.numel();
     let (a_re, a_im) = (values_of(scan.decay_re)?, values_of(scan.decay_im)?);
@@ -99,5 +97,6 @@ pub(crate) fn diagonal_scan_backward(
         decay: pair(&da_re, &da_im, scan.decay_re),
         input: pair(&g_re, &g_im, scan.input_re),
         carry: pair(&carry_re, &carry_im, scan.carry_re),
-    })
+    }
+    .into_values())
 }

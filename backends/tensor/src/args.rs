@@ -189,37 +189,6 @@ pub struct AttentionOptions {
     pub kind: AttentionKind,
 }
 
-/// The diagonal linear recurrence c_t = a c_{t-1} + beta_t over complex states, c_{-1} = carry.
-///
-/// `T` is [`crate::Tensor`] for callers and [`crate::Array`] for kernels.
-#[derive(Debug)]
-pub struct Scan<'a, T> {
-    /// Re a, \[K\]; or [B, T, K] where it changes over time: c_t = a_t c_{t-1} + beta_t.
-    pub decay_re: &'a T,
-    /// Im a, in the shape of Re a.
-    pub decay_im: &'a T,
-    /// Re beta, \[B, T, K\].
-    pub input_re: &'a T,
-    /// Im beta, \[B, T, K\]; none where the input is real.
-    pub input_im: Option<&'a T>,
-    /// Re c_{-1}, \[B, K\].
-    pub carry_re: &'a T,
-    /// Im c_{-1}, \[B, K\].
-    pub carry_im: &'a T,
-    /// `Some(C)` cuts the gradient of the state at each multiple of C inside the sequence (truncated backpropagation
-    /// through time): c_{C-1} is a constant for c_C. The forward result does not depend on it, and the carry gets the
-    /// gradient of the first segment.
-    pub segment: Option<usize>,
-}
-
-// Written out because a derive would ask for `T: Copy`, which references do not need.
-impl<T> Clone for Scan<'_, T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Scan<'_, T> {}
-
 /// The settings of one AdamW update (Loshchilov and Hutter, 2019), for g = `grad_scale` grad:
 ///
 /// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;

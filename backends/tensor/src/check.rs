@@ -1,4 +1,5 @@
-//! Checks of arguments before a kernel runs, so that kernels may rely on them.
+//! Checks of arguments before a kernel runs, so that kernels may rely on them. Those that are public serve operations that other
+//! crates declare.
 
 use crate::dtype::DType;
 use crate::error::{Result, TensorError};
@@ -6,14 +7,17 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// Both live on one device and have one type.
+///
+/// # Errors
+/// Otherwise, one that names `operation`; so do all of these.
 #[inline]
-pub(crate) fn same_shape(operation: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
+pub fn same_shape(operation: &'static str, a: &Tensor, b: &Tensor) -> Result<()> {
     matching_operands(operation, a, b, a.dtype() == b.dtype())
 }
 
 /// Both live on one device, and their types go together.
 #[inline]
-fn matching_operands(operation: &'static str, a: &Tensor, b: &Tensor, types_fit: bool) -> Result<()> {
+pub(crate) fn matching_operands(operation: &'static str, a: &Tensor, b: &Tensor, types_fit: bool) -> Result<()> {
     match types_fit && a.device() == b.device() {
         true => Ok(()),
         false => Err(mismatch_error(operation, a, b)),
@@ -34,7 +38,10 @@ fn mismatch_error(operation: &'static str, a: &Tensor, b: &Tensor) -> TensorErro
 }
 
 /// All are floats on one device that are computed in one type: bf16 goes with f32.
-pub(crate) fn float_types(operation: &'static str, tensors: &[&Tensor]) -> Result<()> {
+///
+/// # Errors
+/// Otherwise.
+pub fn float_types(operation: &'static str, tensors: &[&Tensor]) -> Result<()> {
     let Some(first) = tensors.first() else { return Ok(()) };
     for tensor in tensors {
         matching_operands(operation, first, tensor, first.dtype().wide() == tensor.dtype().wide())?;
@@ -51,8 +58,11 @@ pub(crate) fn class_labels(operation: &'static str, of: &Tensor, ids: &Tensor) -
 }
 
 /// The type of `tensor` is right, where `what` was needed.
+///
+/// # Errors
+/// Otherwise.
 #[inline]
-pub(crate) fn element_type(operation: &'static str, tensor: &Tensor, right: bool, what: &str) -> Result<()> {
+pub fn element_type(operation: &'static str, tensor: &Tensor, right: bool, what: &str) -> Result<()> {
     if right {
         return Ok(());
     }
@@ -62,8 +72,11 @@ pub(crate) fn element_type(operation: &'static str, tensor: &Tensor, right: bool
 }
 
 /// The tensor has exactly this shape; `what` names it in the message.
+///
+/// # Errors
+/// Otherwise.
 #[inline]
-pub(crate) fn expected_shape(operation: &'static str, what: &str, tensor: &Tensor, expected: &Shape) -> Result<()> {
+pub fn expected_shape(operation: &'static str, what: &str, tensor: &Tensor, expected: &Shape) -> Result<()> {
     if tensor.shape() == expected {
         return Ok(());
     }
@@ -72,7 +85,10 @@ pub(crate) fn expected_shape(operation: &'static str, what: &str, tensor: &Tenso
 }
 
 /// The tensor has as many axes as `layout` names; returns their extents.
-pub(crate) fn expected_rank<const N: usize>(
+///
+/// # Errors
+/// Otherwise.
+pub fn expected_rank<const N: usize>(
     operation: &'static str,
     what: &str,
     tensor: &Tensor,

@@ -1,4 +1,4 @@
-//! The gradient rules, as one table: how the gradients of an operation's inputs follow from that of its value.
+//! The gradient rules of the primitives, as one table (a fused operation has its rule in its own file): how the gradients of an operation's inputs follow from that of its value.
 //!
 //! Throughout, g is the gradient of the value y; a rule gives one gradient for each input, in the input's shape, and
 //! `None` where that input is a constant. Gradients of broadcast inputs are summed over the repeated axes. What was saved
@@ -6,16 +6,13 @@
 
 use crate::args::{Binary, Unary};
 use crate::array::Array;
-use crate::dtype::DType;
 use crate::error::Result;
-use crate::fused::scan_of;
-use crate::heads;
-use crate::kernels::{FeedForward, FeedForwardSums, Kernels};
+use crate::fusion::fused_gradients;
+use crate::kernels::Kernels;
 use crate::math::Math;
-use crate::op::{MaskKey, Op};
+use crate::op::Op;
 use crate::shape::Shape;
 use crate::tape::{Input, Node};
-use crate::upstream::Upstream;
 
 /// One gradient for each input.
 type InputGradients = Result<Vec<Option<Array>>>;
@@ -33,21 +30,18 @@ pub(crate) trait Sums {
 /// Gives the gradient of input i, from how it is computed.
 type ToInput<'a> = &'a dyn Fn(usize, &dyn Fn() -> Result<Array>) -> Result<Option<Array>>;
 
-/// The gradients of the inputs of `node`, given those of its values. The scan, the split and the heads have several values.
+/// The gradients of the inputs of `node`, given those of its values. The split and fused operations may have several values.
 pub(crate) fn of_inputs(
     k: &dyn Kernels,
     node: &Node,
     mut grads: Vec<Option<Array>>,
     sums: &mut dyn Sums,
 ) -> InputGradients {
-    if let Op::Scan { inputs, states, segment } = &node.op {
-        return scan_gradients(k, inputs, (&states.0, &states.1), *segment, &grads);
-    }
     if let Op::Split { axis, shapes } = &node.op {
         return split_gradients(k, *axis, shapes, &node.inputs[0], grads);
     }
-    if let Op::Heads { heads, rotary } = &node.op {
-        return Ok(vec![heads::heads_gradient(k, &node.inputs[0].shape, (*heads, heads::rotary_of(rotary)), &grads)?]);
+    if let Op::Fused { call } = &node.op {
+        return fused_gradients(k, node, call, &grads, sums);
     }
     let inputs = &node.inputs;
     match grads.swap_remove(0) {
@@ -68,11 +62,9 @@ fn input_gradients(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sums: 
     };
     let like = |x: Array| -> InputGradients { Ok(vec![Some(x)]) };
     match op {
-        // A leaf has no inputs; the scan, the split and the heads have several values and rules of their own; the walk
-        // itself runs a checkpoint again.
-        Op::Leaf | Op::Scan { .. } | Op::Split { .. } | Op::Heads { .. } | Op::Checkpoint { .. } => {
-            Ok(vec![None; inputs.len()])
-        }
+        // A leaf has no inputs; the split and fused operations have rules of their own; the walk itself runs a
+        // checkpoint again.
+        Op::Leaf | Op::Split { .. } | Op::Fused { .. } | Op::Checkpoint { .. } => Ok(vec![None; inputs.len()]),
         Op::Unary { op, saved } => like(k.unary_backward(*op, &w(saved)?, g)?),
         Op::Affine { op: Unary::Scale(c) } => like(m.scale(g, *c)?),
         Op::Affine { op: Unary::Neg } => like(m.neg(g)?),
@@ -128,109 +120,6 @@ fn input_gradients(k: &dyn Kernels, op: &Op, inputs: &[Input], g: &Array, sums: 
             None => k.scatter_add_rows(g, ids, inputs[0].shape.dims()[0])?,
         }),
         Op::Cast => like(k.cast(g, inputs[0].dtype.wide())?),
-        // y = mask x / (1 - p), with the mask made again:  dx = mask g / (1 - p)
-        Op::Dropout { p, key } => like(dropout_gradient(k, g, *p, key)?),
-
-        // y = softmax(x):  dx = y (g - sum g y)
-        Op::Softmax { y } => like(k.softmax_backward(y, g)?),
-        // y = log softmax(x):  dx = g - e^y sum g
-        Op::LogSoftmax { y } => like(k.log_softmax_backward(y, g)?),
-        // Layers are a table of their own. They are named here, so that no operation can be left out of both.
-        Op::Linear { .. }
-        | Op::LinearOnto { .. }
-        | Op::FeedForward { .. }
-        | Op::AddScaled { .. }
-        | Op::LayerNorm { .. }
-        | Op::CrossEntropy { .. }
-        | Op::LinearCrossEntropy { .. }
-        | Op::Attention { .. } => layer_gradients(k, op, inputs, g, &to, sums),
-    }
-}
-
-/// The table of layers: operations that a backend may fuse.
-fn layer_gradients(
-    k: &dyn Kernels,
-    op: &Op,
-    inputs: &[Input],
-    g: &Array,
-    to: ToInput<'_>,
-    sums: &mut dyn Sums,
-) -> InputGradients {
-    let w = |saved: &Array| Math(k).to_wide_type(saved);
-    match op {
-        // y = x W^T + b:  dx = g W,  dW = g^T x,  db = sum g, over all rows
-        Op::Linear { x, weight } => linear_gradients(k, x, weight, &inputs[2..], g, to, sums),
-        // y = a + x W^T + b:  da = g, and the others as there
-        Op::LinearOnto { x, weight } => {
-            let mut grads = linear_gradients(k, x, weight, &inputs[2..inputs.len() - 1], g, to, sums)?;
-            grads.push(to(inputs.len() - 1, &|| Ok(g.clone()))?);
-            Ok(grads)
-        }
-        // y = a + GELU(z) D^T + d with z = x U^T + u:
-        //   dz = (g D) GELU'(z),  dD = g^T GELU(z),  dd = sum g,  dx = dz U,  dU = dz^T x,  du = sum dz,  da = g
-        Op::FeedForward { x, up, argument, down } => {
-            let sums = FeedForwardSums { x: sums.take_sum(0), up: sums.take_sum(1), down: sums.take_sum(3) };
-            let call = FeedForward { x, up, argument, down, grad: g };
-            let d = k.feed_forward_backward(call, sums)?;
-            let mut grads = vec![Some(d.x), Some(d.up), Some(d.up_bias), Some(d.down), to(4, &|| Ok(g.clone()))?];
-            if inputs.len() > 5 {
-                grads.push(to(5, &|| Ok(g.clone()))?);
-            }
-            Ok(grads)
-        }
-        // y = a + b s:  da = g,  db = g s,  ds = sum g b, over all rows
-        Op::AddScaled { b, scale } => {
-            let (db, ds) = k.add_scaled_backward(b, scale, g)?;
-            Ok(vec![
-                to(0, &|| Ok(g.clone()))?,
-                inputs[1].is_tracked().then_some(db),
-                inputs[2].is_tracked().then_some(ds),
-            ])
-        }
-        // With n = (x - mean) rstd and h = g gain:
-        //   dx = rstd (h - mean(h) - n mean(h n)),  dgain = sum g n,  dbias = sum g
-        Op::LayerNorm { x, gain, mean, rstd } => {
-            let x = if k.multiplies_bf16() { x.clone() } else { w(x)? };
-            let d = match sums.take_sum(0) {
-                Some(sum) => k.layer_norm_backward_onto(sum, &x, &w(gain)?, mean, rstd, g)?,
-                None => k.layer_norm_backward(&x, &w(gain)?, mean, rstd, g)?,
-            };
-            Ok(vec![Some(d.x), Some(d.gain), Some(d.bias)])
-        }
-        // y = lse(l) - q . l for the target distribution q:  dl = g (softmax(l) - q)
-        Op::CrossEntropy { logits, targets, lse, smoothing } => {
-            Ok(vec![Some(k.cross_entropy_backward(&w(logits)?, targets, lse, g, *smoothing)?)])
-        }
-        // The same for l = x W^T + b:  dx = dl W,  dW = dl^T x,  db = sum dl, over all rows
-        Op::LinearCrossEntropy { x, weight, logits, targets, lse, smoothing } => {
-            // The gradient is as large as the logits; where it is only multiplied as bf16, it is never anything else.
-            let narrow = k.multiplies_bf16() && x.dtype == DType::Bf16 && weight.dtype == DType::Bf16;
-            let of_logits = match narrow {
-                true => k.cross_entropy_backward_bf16(logits, targets, lse, g, *smoothing)?,
-                false => k.cross_entropy_backward(logits, targets, lse, g, *smoothing)?,
-            };
-            let shape = x.shape.with(x.shape.rank() - 1, logits.shape.last());
-            linear_gradients(k, x, weight, &inputs[2..], &of_logits.viewed(shape), to, sums)
-        }
-        // P = softmax(s Q K^T), O = P V:
-        //   dV = P^T G,  dP = G V^T,  dS = s P (dP - sum G O),  dQ = dS K,  dK = dS^T Q
-        Op::Attention { q, k: keys, v, out, lse, options } => {
-            let d = match [q, keys, v].iter().all(|x| x.dtype == DType::Bf16) {
-                true => k.attention_bf16_backward(q, keys, v, out, lse, g, *options)?,
-                false => k.attention_backward(&w(q)?, &w(keys)?, &w(v)?, out, lse, g, *options)?,
-            };
-            Ok(vec![Some(d.q), Some(d.k), Some(d.v)])
-        }
-        // All others are in the first table.
-        _ => Ok(vec![None; inputs.len()]),
-    }
-}
-
-/// What dropout does to the value, it does to the gradient.
-fn dropout_gradient(k: &dyn Kernels, g: &Array, p: f64, key: &MaskKey) -> Result<Array> {
-    match key {
-        MaskKey::Known(key) => k.dropout(g, p, *key),
-        MaskKey::At { seed, place } => k.dropout_at(g, p, seed, *place),
     }
 }
 
@@ -239,35 +128,6 @@ fn inverse_axes(axes: &[usize]) -> Vec<usize> {
     let mut back = vec![0; axes.len()];
     axes.iter().enumerate().for_each(|(to, &from)| back[from] = to);
     back
-}
-
-/// The rule of a linear layer: the gradients of x, of the weight, and of a bias if there is one.
-fn linear_gradients(
-    k: &dyn Kernels,
-    x: &Array,
-    weight: &Array,
-    bias: &[Input],
-    g: &Array,
-    to: ToInput<'_>,
-    sums: &mut dyn Sums,
-) -> InputGradients {
-    let upstream = Upstream::new(k, g);
-    let of_weight = match sums.defer_product(1, g, x)? {
-        true => None,
-        false => match sums.take_sum(1) {
-            Some(sum) => Some(upstream.weight_product(x, true, Some(sum))?),
-            None => to(1, &|| upstream.weight_product(x, true, None))?,
-        },
-    };
-    let of_x = match sums.take_sum(0) {
-        Some(sum) => Some(upstream.weight_product(weight, false, Some(sum))?.viewed(&x.shape)),
-        None => to(0, &|| Ok(upstream.weight_product(weight, false, None)?.viewed(&x.shape)))?,
-    };
-    let mut grads = vec![of_x, of_weight];
-    if !bias.is_empty() {
-        grads.push(to(2, &|| Ok(g.clone()))?);
-    }
-    Ok(grads)
 }
 
 /// The rule of concatenation: each tracked input takes back its own part of the gradient.
@@ -301,25 +161,6 @@ fn split_gradients(
 fn selection_gradients(m: &Math<'_, dyn Kernels>, to: ToInput<'_>, g: &Array, second: &Array) -> InputGradients {
     let b = m.mul(g, second)?;
     Ok(vec![to(0, &|| m.sub(g, &b))?, to(1, &|| Ok(b.clone()))?])
-}
-
-/// c_t = a c_{t-1} + beta_t over complex numbers, where a gradient is dL/dRe + i dL/dIm:
-///
-/// g_t = u_t + conj(a) g_{t+1};  dbeta_t = g_t;  da = sum_t g_t conj(c_{t-1});  dcarry = conj(a) g_0
-///
-/// with u_t what arrives at c_t from outside, and g_{t+1} taken as 0 where a segment ends between t and t + 1.
-fn scan_gradients(
-    k: &dyn Kernels,
-    inputs: &[Array],
-    states: (&Array, &Array),
-    segment: Option<usize>,
-    grads: &[Option<Array>],
-) -> InputGradients {
-    let upstream = |part: usize| grads.get(part).and_then(Option::as_ref);
-    let inputs = inputs.iter().map(|x| Math(k).to_wide_type(x)).collect::<Result<Vec<_>>>()?;
-    let d = k.diagonal_scan_backward(scan_of(&inputs, segment)?, states, (upstream(0), upstream(1)))?;
-    let all = [d.decay.0, d.decay.1, d.carry.0, d.carry.1, d.input.0, d.input.1];
-    Ok(all.into_iter().take(inputs.len()).map(Some).collect())
 }
 
 /// The rules of unary operations: `s` is the value y where [`Unary::gradient_needs_value`], else the argument x.

@@ -6,6 +6,7 @@ use crate::check;
 use crate::dtype::DType;
 use crate::error::{Result, TensorError};
 use crate::kernels::Kernels;
+use crate::layer_norm::normalised;
 use crate::math::Math;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -180,11 +181,32 @@ impl Tensor {
         for layer in &layers {
             width = layer.check_layer(name, first, width)?;
         }
-        let y = first.kernels().int8_linear(
-            &inputs.map(|input| input.map_operands(Tensor::array)),
-            &layers.map(|layer| layer.map_operands(Tensor::array)),
-        )?;
+        let (k, inputs) = (first.kernels(), inputs.map(|input| input.map_operands(Tensor::array)));
+        let layers = layers.map(|layer| layer.map_operands(Tensor::array));
+        let y = k.int8_linear(&inputs, &layers).unwrap_or_else(|| compose_layers(k, &inputs, &layers))?;
         Ok(Tensor::from_array(first.device(), y))
+    }
+
+    /// [`Tensor::linear`] with int8 weights: x [.., K] (f32), q [N, K] (i8), scale \[N\] (f32), for W = q scale. Each
+    /// row of x is quantized on the way: s = max|x| / 127, xq = round(x / s), y = s scale sum xq q.
+    ///
+    /// For inference: it has no gradient, and refuses a tracked input.
+    pub fn linear_int8(&self, q: &Tensor, scale: &Tensor) -> Result<Tensor> {
+        let name = "linear_int8";
+        check::same_shape(name, self, scale)?;
+        check::element_type(name, self, self.dtype() == DType::F32, "inputs of type f32")?;
+        check::element_type(name, q, q.dtype() == DType::I8, "weights of type i8")?;
+        if q.device() != self.device() {
+            check::same_shape(name, self, q)?;
+        }
+        let [n, k] = check::expected_rank(name, "weight", q, "[N, K]")?;
+        self.check_width(name, k, q)?;
+        check::expected_shape(name, "scale", scale, &Shape::from(n))?;
+        if self.is_tracked() || scale.is_tracked() {
+            return Err(TensorError::new(name, "quantized layers have no gradient").hint("detach() the input"));
+        }
+        let y = self.kernels().linear_int8(self.array(), q.array(), scale.array())?;
+        Ok(Tensor::from_array(self.device(), y))
     }
 
     /// All columns of this tensor.
@@ -227,11 +249,7 @@ fn check_columns(name: &'static str, inputs: &[Columns<'_, Tensor>]) -> Result<u
 }
 
 /// [`Kernels::int8_linear`] by its parts, which is what it means.
-pub(crate) fn int8_linear_composed<K: Kernels + ?Sized>(
-    k: &K,
-    inputs: &[Columns<'_, Array>],
-    layers: &[Int8Linear<'_, Array>],
-) -> Result<Array> {
+fn compose_layers(k: &dyn Kernels, inputs: &[Columns<'_, Array>], layers: &[Int8Linear<'_, Array>]) -> Result<Array> {
     let slice = |input: &Columns<'_, Array>| match input.of.shape.last() == input.width {
         true => Ok(input.of.clone()),
         false => k.slice(input.of, input.of.shape.rank() - 1, input.from, input.width),
@@ -242,15 +260,15 @@ pub(crate) fn int8_linear_composed<K: Kernels + ?Sized>(
         parts => k.concat(&parts.iter().collect::<Vec<_>>(), parts[0].shape.rank() - 1)?,
     };
     for layer in layers {
-        x = composed_layer(k, x, layer)?;
+        x = compose_layer(k, x, layer)?;
     }
     Ok(x)
 }
 
-fn composed_layer<K: Kernels + ?Sized>(k: &K, mut x: Array, layer: &Int8Linear<'_, Array>) -> Result<Array> {
+fn compose_layer(k: &dyn Kernels, mut x: Array, layer: &Int8Linear<'_, Array>) -> Result<Array> {
     let m = Math(k);
     if let Some(norm) = layer.norm {
-        x = k.layer_norm(&x, norm.gain, norm.bias, norm.eps)?.y;
+        x = normalised(k, [&x, norm.gain, norm.bias], norm.eps)?;
     }
     let mut y = k.linear_int8(&x, layer.q, layer.scale)?;
     if let Some(bias) = layer.bias {
@@ -261,7 +279,7 @@ fn composed_layer<K: Kernels + ?Sized>(k: &K, mut x: Array, layer: &Int8Linear<'
     }
     if let Some(Skip { factor, of, norm }) = layer.skip {
         let of = match norm {
-            Some(norm) => k.layer_norm(of, norm.gain, norm.bias, norm.eps)?.y,
+            Some(norm) => normalised(k, [of, norm.gain, norm.bias], norm.eps)?,
             None => of.clone(),
         };
         y = m.add(&y, &m.mul(&of, factor)?)?;

@@ -2,7 +2,7 @@
 //!
 //! A [`Tensor`] is a value on a [`Device`]; its operations check their arguments, call the device's [`Kernels`], and
 //! record themselves on a tape if an input is tracked. [`Tensor::backward`] walks the tape back by the rules in
-//! `gradient.rs`, the one table of them.
+//! `gradient.rs`, one table for the primitives, and by those of the fused operations.
 //!
 //! # Invariants
 //!
@@ -17,61 +17,79 @@
 //! - Nothing is recorded where no input is tracked. A node keeps what its rule needs and no more.
 //! - Work that is replayed ([`Replayer`]) gives the bits that it gives when it runs operation by operation.
 //! - Gradients are added in the reverse order of the operations' creation, and in no other.
-//! - Each fused operation has a composed form in terms of the primitives, which is its definition and its default.
+//! - Each fused operation has a definition in terms of primitives, which runs where a backend has no kernel for it.
 //!
 //! # Adding an operation
 //!
-//! A method that checks and records, a variant in `op.rs`, its rule in `gradient.rs`, a case in the suite
-//! `assay-conformance` (which fails until there is one). Only a new primitive needs work in every backend.
+//! A [`FusedOp`], in this crate (and in [`FUSED_OPS`]) or in the one that needs it: one file with its definition in terms of
+//! primitives, its gradient rule, the function that checks its arguments, and examples, on which the suite `assay-conformance`
+//! tests it. It runs on every backend at once; a backend that has a faster kernel lists it by name ([`Kernels::fused`]). Only a
+//! new primitive needs work in every backend.
 
+mod add_scaled;
 mod args;
 mod array;
-mod check;
+mod attention;
+pub mod check;
 mod checkpoint;
-pub mod composed;
+mod composed;
+mod cross_entropy;
 mod device;
 mod dtype;
 mod error;
 mod extents;
-mod fused;
+mod feed_forward;
+mod fusion;
 mod gradient;
 mod heads;
 mod int8;
 mod kernels;
+mod layer_norm;
+mod linear;
 mod math;
 mod op;
 mod ops;
 mod pending;
 mod reduction;
 mod replay;
+mod scan;
+mod selection;
 mod shape;
+mod softmax;
 mod tape;
 mod tensor;
-mod token;
 mod update;
 mod upstream;
 
-pub use args::{AdamW, AttentionKind, AttentionOptions, Binary, Reduce, Scan, Unary, Update};
+pub use add_scaled::{ADD_SCALED, ADD_SCALED_BACKWARD};
+pub use args::{AdamW, AttentionKind, AttentionOptions, Binary, Reduce, Unary, Update};
 pub use array::{Array, Buffer};
+pub use attention::{ATTENTION, ATTENTION_BACKWARD, Attention, AttentionBackward};
 pub use checkpoint::checkpoint;
-pub use composed::{LEAST_PEAK, clip_factor, dropout_keeps, mix};
+pub use composed::{LEAST_PEAK, clip_factor};
+pub use cross_entropy::{CROSS_ENTROPY, CROSS_ENTROPY_BACKWARD, LINEAR_CROSS_ENTROPY, cross_entropy_hits};
 pub use device::Device;
 pub use dtype::{DType, HostData};
 pub use error::{Class, Result, TensorError};
-pub use fused::{ScanArgs, diagonal_scan};
+pub use feed_forward::{FEED_FORWARD, FEED_FORWARD_BACKWARD, FeedForward, FeedForwardBackward};
+pub use fusion::{
+    Arguments, Bf16Operands, Example, ExampleInput, ExampleSize, FUSED_OPS, FusedOp, GradientRule, InputSums, Setting,
+    Upstreams, find_kernel,
+};
 pub use gradient::{GELU_CUBIC, GELU_FACTOR};
 pub use half::bf16;
-pub use heads::Rotary;
+pub use heads::{HEADS, HEADS_BACKWARD, Rotary, head_width};
 pub use int8::{Columns, Int8Linear, Norm, Skip};
-pub use kernels::{
-    AttentionGradient, CrossEntropy, DeviceInfo, FeedForward, FeedForwardGradient, FeedForwardSums, Kernels, LayerNorm,
-    LayerNormGradient, ScanGradient,
-};
+pub use kernels::{Capabilities, DeviceInfo, Kernels};
+pub use layer_norm::{LAYER_NORM, LAYER_NORM_BACKWARD, LAYER_NORM_BF16};
+pub use linear::{LINEAR, LINEAR_GELU, LINEAR_GELU_BACKWARD, Linear};
 pub use op::operation_names;
 pub use reduction::group_axes;
 pub use replay::{BackendReplay, EagerWork, Feed, Replay, ReplayBackend, Replayer};
+pub use scan::{DIAGONAL_SCAN, DIAGONAL_SCAN_BACKWARD, Scan, ScanArgs, ScanBackward, ScanGradient, diagonal_scan};
+pub use selection::{DROPOUT, Dropout, HIDDEN, TOP_K_MASK, dropout_keeps, mix};
 pub use shape::Shape;
+pub use softmax::{LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD, SOFTMAX, SOFTMAX_BACKWARD};
 pub use tape::Gradients;
 pub use tensor::Tensor;
-pub use token::{HIDDEN, Routed, TokenAttention, TokenRouting};
 pub use update::{adamw, adamw_all, clip};

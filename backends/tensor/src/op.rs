@@ -1,17 +1,10 @@
 //! The differentiable operations as the tape records them, each with what its gradient rule needs.
 
-use crate::args::{AttentionOptions, Unary};
+use crate::args::Unary;
 use crate::array::Array;
 use crate::checkpoint::Recompute;
+use crate::fusion::{ExampleSize, FUSED_OPS, FusedCall, FusedOp};
 use crate::shape::Shape;
-
-/// What decides which elements dropout keeps.
-pub(crate) enum MaskKey {
-    /// The key itself.
-    Known(u64),
-    /// The key [`crate::mix`](seed ^ place), of a seed on the device.
-    At { seed: Array, place: u64 },
-}
 
 /// Declares the operations once: the enum, the name of each, and the list of all names.
 macro_rules! operations {
@@ -24,6 +17,8 @@ macro_rules! operations {
             Unary { op: Unary, saved: Array },
             /// Negation, scaling or an offset.
             Affine { op: Unary },
+            /// Any operation that is a value.
+            Fused { call: Box<FusedCall> },
             $($(#[$doc])* $variant $({ $($field: $type),* })?,)*
         }
 
@@ -33,15 +28,18 @@ macro_rules! operations {
                 match self {
                     Op::Leaf => "leaf",
                     Op::Unary { op, .. } | Op::Affine { op } => op.name(),
+                    Op::Fused { call } => call.op.name,
                     $(Op::$variant $({ $($field: _),* })? => $name,)*
                 }
             }
         }
 
-        /// The names of all differentiable operations. The conformance suite checks each against central differences,
-        /// and fails if one has no case.
+        /// The names of all differentiable operations of this crate that have a case. The conformance suite checks each against central
+        /// differences, and fails if one has no case.
         pub fn operation_names() -> Vec<&'static str> {
-            Unary::ALL.iter().map(|op| op.name()).chain([$($name),*]).collect()
+            let has_case = |op: &&&FusedOp| op.gradient.is_some() && !(op.examples)(ExampleSize::Small).is_empty();
+            let fused = FUSED_OPS.iter().filter(has_case).map(|op| op.name);
+            Unary::ALL.iter().map(|op| op.name()).chain([$($name),*]).chain(fused).collect()
         }
     };
 }
@@ -65,26 +63,8 @@ operations! {
     /// Several values: chunks of these shapes, one after the other along the axis.
     Split { axis: usize, shapes: Vec<Shape> } = "split",
     Concat { axis: usize } = "concat",
-    /// Several values: queries, keys and values. The tables of cosines and sines, and the first row.
-    Heads { heads: usize, rotary: Option<(Array, Array, usize)> } = "heads",
     Rows { ids: Array } = "rows",
     Cast = "cast",
-    Dropout { p: f64, key: MaskKey } = "dropout",
-    Softmax { y: Array } = "softmax",
-    LogSoftmax { y: Array } = "log_softmax",
-    Linear { x: Array, weight: Array } = "linear",
-    LinearOnto { x: Array, weight: Array } = "linear_onto",
-    /// `argument` is that of GELU.
-    FeedForward { x: Array, up: Array, argument: Array, down: Array } = "feed_forward",
-    AddScaled { b: Array, scale: Array } = "add_scaled",
-    LayerNorm { x: Array, gain: Array, mean: Array, rstd: Array } = "layer_norm",
-    CrossEntropy { logits: Array, targets: Array, lse: Array, smoothing: f64 } = "cross_entropy",
-    /// The input and the weight of the layer that gave the logits, which are [N, V].
-    LinearCrossEntropy { x: Array, weight: Array, logits: Array, targets: Array, lse: Array, smoothing: f64 }
-        = "linear_cross_entropy",
-    Attention { q: Array, k: Array, v: Array, out: Array, lse: Array, options: AttentionOptions } = "attention",
-    /// `inputs` are decay re and im, carry re and im, input re, and input im where it is complex.
-    Scan { inputs: Vec<Array>, states: (Array, Array), segment: Option<usize> } = "diagonal_scan",
     /// Several values, whose history is made again when their gradients are wanted.
     Checkpoint { again: Recompute } = "checkpoint",
 }

@@ -230,7 +230,7 @@ impl Sums for ArrivedGradients<'_> {
 
     fn defer_product(&mut self, input: usize, g: &Array, x: &Array) -> Result<bool> {
         let Some(edge) = &self.node.inputs[input].edge else { return Ok(false) };
-        if x.shape.rows() >= self.device.kernels().few_rows() {
+        if x.shape.rows() >= self.device.kernels().capabilities().few_rows {
             return Ok(false);
         }
         PendingGradients::pending_of(self.pending, edge).defer_product(self.device, edge.output, (g, x), self.leaves)

@@ -26,7 +26,7 @@ impl<'a, K: Kernels + ?Sized> Upstream<'a, K> {
     /// is computed in.
     pub(crate) fn pair_with(&self, other: &Array) -> Result<(Array, Array)> {
         let other = flatten_rows(other);
-        if !self.k.multiplies_bf16() || other.dtype != DType::Bf16 {
+        if !self.k.capabilities().multiplies_bf16 || other.dtype != DType::Bf16 {
             return Ok((flatten_rows(self.g), Math(self.k).to_wide_type(&other)?));
         }
         let narrow = match self.narrow.get() {

@@ -1,14 +1,15 @@
 //! The backend's [`Kernels`]: each method hands its operands' tensors to the module of its kind.
 
 use assay_tensor::{
-    AdamW, Array, AttentionGradient, AttentionOptions, Binary, DType, DeviceInfo, HostData, Kernels, LayerNorm,
-    LayerNormGradient, Reduce, Result, Scan, ScanGradient, Shape, TensorError, Unary,
+    AdamW, Arguments, Array, Attention, AttentionBackward, Binary, CROSS_ENTROPY_BACKWARD, DType, DeviceInfo, HostData,
+    Kernels, Linear, Reduce, Result, Scan, ScanBackward, ScanGradient, Shape, TensorError, Unary, cross_entropy_hits,
+    find_kernel,
 };
 use tch::{Device, TchError, Tensor};
 
 use crate::place::Place;
 use crate::scan::{Operands, Pair};
-use crate::store::{self, array, check_ids, failed, kind, owned, sizes, tensor, tensor_mut};
+use crate::store::{self, Made, array, check_ids, failed, kind, owned, sizes, tensor, tensor_mut};
 use crate::{attention, elementwise, loss, norm, optimizer};
 
 /// libtorch at a place.
@@ -35,6 +36,134 @@ fn checked<T>(operation: &'static str, made: std::result::Result<T, TchError>) -
 /// Two parts as arrays.
 fn both(operation: &'static str, dtype: DType, (re, im): Pair) -> Result<(Array, Array)> {
     Ok((array(operation, dtype, Ok(re))?, array(operation, dtype, Ok(im))?))
+}
+
+/// From the name of a fused operation to its kernel. All others run by their definition.
+static FUSED_KERNELS: [(&str, FusedKernel); 13] = [
+    ("attention", attend),
+    ("attention_backward", attend_backward),
+    ("cross_entropy", cross_entropy),
+    ("cross_entropy_backward", cross_entropy_backward),
+    ("diagonal_scan", scan_states),
+    ("diagonal_scan_backward", scan_backward),
+    ("layer_norm", layer_norm),
+    ("layer_norm_backward", layer_norm_backward),
+    ("linear", linear),
+    ("log_softmax", |_, call| by_rows(call, |[x, _]| x.f_log_softmax(-1, x.kind()))),
+    ("log_softmax_backward", |_, call| {
+        by_rows(call, |[y, g]| Tensor::f_internal_log_softmax_backward_data(g, y, -1, g.kind()))
+    }),
+    ("softmax", |_, call| by_rows(call, |[x, _]| x.f_softmax(-1, x.kind()))),
+    ("softmax_backward", |_, call| {
+        by_rows(call, |[y, g]| Tensor::f_internal_softmax_backward_data(g, y, -1, g.kind()))
+    }),
+];
+
+/// A kernel of a fused operation.
+type FusedKernel = fn(&Torch, Arguments<'_>) -> Result<Vec<Array>>;
+
+/// An operation of one or two operands of one shape with a value of that shape.
+fn by_rows(call: Arguments<'_>, apply: fn([&Tensor; 2]) -> Made) -> Result<Vec<Array>> {
+    let (name, first, last) = ("softmax", call.input(0)?, call.input(call.inputs.len().saturating_sub(1))?);
+    let made = apply([&tensor(name, first)?, &tensor(name, last)?]);
+    Ok(vec![array(name, first.dtype, made)?])
+}
+
+/// The operation `attention`.
+fn attend(_: &Torch, call: Arguments<'_>) -> Result<Vec<Array>> {
+    let (Attention { q, k, v, options }, name) = (Attention::of_call(call)?, "attention");
+    let made = attention::attention(&tensor(name, q)?, &tensor(name, k)?, &tensor(name, v)?, options);
+    let (out, lse) = both(name, q.dtype, checked(name, made)?)?;
+    Ok(vec![out, lse])
+}
+
+/// The operation `attention_backward`.
+fn attend_backward(_: &Torch, call: Arguments<'_>) -> Result<Vec<Array>> {
+    let (AttentionBackward { of, out, lse, grad }, name) = (AttentionBackward::of_call(call)?, "attention");
+    let of_array = |x: &Array| tensor(name, x);
+    let (q, k, v) = (of_array(of.q)?, of_array(of.k)?, of_array(of.v)?);
+    let (out, lse, g) = (of_array(out)?, of_array(lse)?, of_array(grad)?);
+    let made = attention::attention_backward([&q, &k, &v, &out, &lse, &g], of.options);
+    let (dq, dk, dv) = checked(name, made)?;
+    [dq, dk, dv].into_iter().map(|made| array(name, grad.dtype, Ok(made))).collect()
+}
+
+/// The operation `cross_entropy`.
+fn cross_entropy(torch: &Torch, call: Arguments<'_>) -> Result<Vec<Array>> {
+    let ([logits, targets], name) = (call.operands()?, "cross_entropy");
+    let list = tensor(name, targets)?;
+    check_ids(name, &list, logits.shape.last(), &logits.shape)?;
+    let made = loss::cross_entropy(&tensor(name, logits)?, &list, call.required("smoothing")?);
+    let (losses, lse) = both(name, logits.dtype, checked(name, made)?)?;
+    let mut values = vec![losses, lse];
+    if call.is_set("hits") {
+        values.push(cross_entropy_hits(torch, logits, targets)?);
+    }
+    Ok(values)
+}
+
+/// The operation `cross_entropy_backward`.
+fn cross_entropy_backward(torch: &Torch, call: Arguments<'_>) -> Result<Vec<Array>> {
+    let ([logits, targets, lse, grad], name) = (call.operands()?, "cross_entropy");
+    if call.is_set("bf16") {
+        return (CROSS_ENTROPY_BACKWARD.compose)(torch, call);
+    }
+    let (x, list, lse, g) = (tensor(name, logits)?, tensor(name, targets)?, tensor(name, lse)?, tensor(name, grad)?);
+    check_ids(name, &list, logits.shape.last(), &logits.shape)?;
+    let made = loss::cross_entropy_backward(&x, &list, &lse, &g, call.required("smoothing")?);
+    Ok(vec![array(name, logits.dtype, made)?])
+}
+
+/// The operation `layer_norm`.
+fn layer_norm(_: &Torch, call: Arguments<'_>) -> Result<Vec<Array>> {
+    let ([x, gain, bias], name) = (call.operands()?, "layer_norm");
+    let eps = call.required("eps")?;
+    let made = norm::layer_norm(&tensor(name, x)?, &tensor(name, gain)?, &tensor(name, bias)?, eps);
+    let (y, mean, rstd) = checked(name, made)?;
+    [y, mean, rstd].into_iter().map(|made| array(name, x.dtype, Ok(made))).collect()
+}
+
+/// The operation `layer_norm_backward`.
+fn layer_norm_backward(_: &Torch, call: Arguments<'_>) -> Result<Vec<Array>> {
+    let ([x, gain, mean, rstd, grad], name) = (call.operands()?, "layer_norm");
+    let (mean, rstd, g) = (tensor(name, mean)?, tensor(name, rstd)?, tensor(name, grad)?);
+    let made = norm::layer_norm_backward(&tensor(name, x)?, &tensor(name, gain)?, &mean, &rstd, &g);
+    let (dx, dgain, dbias) = checked(name, made)?;
+    [dx, dgain, dbias].into_iter().map(|made| array(name, x.dtype, Ok(made))).collect()
+}
+
+/// The operation `linear`.
+fn linear(torch: &Torch, call: Arguments<'_>) -> Result<Vec<Array>> {
+    let (Linear { x, weight, bias, base }, name) = (Linear::of_call(call)?, "linear");
+    let wide = |x: &Array| tensor(name, &torch.cast(x, x.dtype.wide())?);
+    let bias = bias.map(|bias| tensor(name, bias)).transpose()?;
+    let y = array(name, x.dtype.wide(), wide(x)?.f_linear(&wide(weight)?, bias.as_ref()))?;
+    Ok(vec![match base {
+        Some(base) => torch.accumulate(y, base)?,
+        None => y,
+    }])
+}
+
+/// The operation `diagonal_scan`.
+fn scan_states(_: &Torch, call: Arguments<'_>) -> Result<Vec<Array>> {
+    let (name, scan) = ("diagonal_scan", Scan::of_call(call)?);
+    let (re, im) = both(name, scan.input_re.dtype, checked(name, operands(scan)?.forward())?)?;
+    Ok(vec![re, im])
+}
+
+/// The operation `diagonal_scan_backward`.
+fn scan_backward(_: &Torch, call: Arguments<'_>) -> Result<Vec<Array>> {
+    let ScanBackward { scan, states, grad } = ScanBackward::of_call(call)?;
+    let (name, dtype) = ("diagonal_scan", scan.input_re.dtype);
+    let some = |x: Option<&Array>| x.map(|x| tensor(name, x)).transpose();
+    let states = (tensor(name, states.0)?, tensor(name, states.1)?);
+    let found = checked(name, operands(scan)?.backward(states, (some(grad.0)?, some(grad.1)?)))?;
+    let gradient = ScanGradient {
+        decay: both(name, dtype, found.decay)?,
+        input: both(name, dtype, found.input)?,
+        carry: both(name, dtype, found.carry)?,
+    };
+    Ok(gradient.into_values())
 }
 
 /// The operands of a scan.
@@ -127,6 +256,10 @@ impl Kernels for Torch {
         array("permute", x.dtype, view.and_then(|view| owned(&view)))
     }
 
+    fn fused(&self, name: &str, call: Arguments<'_>) -> Option<Result<Vec<Array>>> {
+        find_kernel(&FUSED_KERNELS, name).map(|kernel| kernel(self, call))
+    }
+
     fn broadcast(&self, x: &Array, shape: &Shape) -> Result<Array> {
         if &x.shape == shape {
             return Ok(x.clone());
@@ -190,124 +323,6 @@ impl Kernels for Torch {
     fn unary_backward(&self, op: Unary, saved: &Array, grad: &Array) -> Result<Array> {
         let (s, g) = (tensor(op.name(), saved)?, tensor(op.name(), grad)?);
         array(op.name(), grad.dtype, elementwise::unary_backward(op, &s, &g))
-    }
-
-    fn softmax(&self, x: &Array) -> Result<Array> {
-        array("softmax", x.dtype, tensor("softmax", x)?.f_softmax(-1, kind(x.dtype)))
-    }
-
-    fn softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        let (y, g) = (tensor("softmax", y)?, tensor("softmax", grad)?);
-        array("softmax", grad.dtype, Tensor::f_internal_softmax_backward_data(&g, &y, -1, kind(grad.dtype)))
-    }
-
-    fn log_softmax(&self, x: &Array) -> Result<Array> {
-        array("log_softmax", x.dtype, tensor("log_softmax", x)?.f_log_softmax(-1, kind(x.dtype)))
-    }
-
-    fn log_softmax_backward(&self, y: &Array, grad: &Array) -> Result<Array> {
-        let (y, g) = (tensor("log_softmax", y)?, tensor("log_softmax", grad)?);
-        array("log_softmax", grad.dtype, Tensor::f_internal_log_softmax_backward_data(&g, &y, -1, kind(grad.dtype)))
-    }
-
-    fn layer_norm(&self, x: &Array, gain: &Array, bias: &Array, eps: f64) -> Result<LayerNorm> {
-        let name = "layer_norm";
-        let made = norm::layer_norm(&tensor(name, x)?, &tensor(name, gain)?, &tensor(name, bias)?, eps);
-        let (y, mean, rstd) = checked(name, made)?;
-        let of = |made| array(name, x.dtype, Ok(made));
-        Ok(LayerNorm { y: of(y)?, mean: of(mean)?, rstd: of(rstd)? })
-    }
-
-    fn layer_norm_backward(
-        &self,
-        x: &Array,
-        gain: &Array,
-        mean: &Array,
-        rstd: &Array,
-        grad: &Array,
-    ) -> Result<LayerNormGradient> {
-        let name = "layer_norm";
-        let (mean, rstd, g) = (tensor(name, mean)?, tensor(name, rstd)?, tensor(name, grad)?);
-        let made = norm::layer_norm_backward(&tensor(name, x)?, &tensor(name, gain)?, &mean, &rstd, &g);
-        let (dx, dgain, dbias) = checked(name, made)?;
-        let of = |made| array(name, x.dtype, Ok(made));
-        Ok(LayerNormGradient { x: of(dx)?, gain: of(dgain)?, bias: of(dbias)? })
-    }
-
-    fn cross_entropy(&self, logits: &Array, targets: &Array, smoothing: f64) -> Result<(Array, Array)> {
-        let name = "cross_entropy";
-        let list = tensor(name, targets)?;
-        check_ids(name, &list, logits.shape.last(), &logits.shape)?;
-        both(name, logits.dtype, checked(name, loss::cross_entropy(&tensor(name, logits)?, &list, smoothing))?)
-    }
-
-    fn cross_entropy_backward(
-        &self,
-        logits: &Array,
-        targets: &Array,
-        lse: &Array,
-        grad: &Array,
-        smoothing: f64,
-    ) -> Result<Array> {
-        let name = "cross_entropy";
-        let (x, list, lse, g) =
-            (tensor(name, logits)?, tensor(name, targets)?, tensor(name, lse)?, tensor(name, grad)?);
-        array(name, logits.dtype, loss::cross_entropy_backward(&x, &list, &lse, &g, smoothing))
-    }
-
-    fn linear(&self, x: &Array, weight: &Array, bias: Option<&Array>) -> Result<Array> {
-        let name = "linear";
-        let wide = |x: &Array| tensor(name, &self.cast(x, x.dtype.wide())?);
-        let bias = bias.map(|bias| tensor(name, bias)).transpose()?;
-        array(name, x.dtype.wide(), wide(x)?.f_linear(&wide(weight)?, bias.as_ref()))
-    }
-
-    fn attention(&self, q: &Array, k: &Array, v: &Array, options: AttentionOptions) -> Result<(Array, Array)> {
-        let name = "attention";
-        let made = attention::attention(&tensor(name, q)?, &tensor(name, k)?, &tensor(name, v)?, options);
-        both(name, q.dtype, checked(name, made)?)
-    }
-
-    fn attention_backward(
-        &self,
-        q: &Array,
-        k: &Array,
-        v: &Array,
-        out: &Array,
-        lse: &Array,
-        grad: &Array,
-        options: AttentionOptions,
-    ) -> Result<AttentionGradient> {
-        let name = "attention";
-        let saved = [q, k, v, out, lse, grad].into_iter().map(|x| tensor(name, x)).collect::<Result<Vec<_>>>()?;
-        let [q, k, v, out, lse, g] = saved.as_slice() else {
-            return Err(TensorError::new(name, "six operands are needed"));
-        };
-        let (dq, dk, dv) = checked(name, attention::attention_backward([q, k, v, out, lse, g], options))?;
-        let of = |made| array(name, grad.dtype, Ok(made));
-        Ok(AttentionGradient { q: of(dq)?, k: of(dk)?, v: of(dv)? })
-    }
-
-    fn diagonal_scan(&self, scan: Scan<'_, Array>) -> Result<(Array, Array)> {
-        let name = "diagonal_scan";
-        both(name, scan.input_re.dtype, checked(name, operands(scan)?.forward())?)
-    }
-
-    fn diagonal_scan_backward(
-        &self,
-        scan: Scan<'_, Array>,
-        states: (&Array, &Array),
-        grad: (Option<&Array>, Option<&Array>),
-    ) -> Result<ScanGradient> {
-        let (name, dtype) = ("diagonal_scan", scan.input_re.dtype);
-        let some = |x: Option<&Array>| x.map(|x| tensor(name, x)).transpose();
-        let states = (tensor(name, states.0)?, tensor(name, states.1)?);
-        let found = checked(name, operands(scan)?.backward(states, (some(grad.0)?, some(grad.1)?)))?;
-        Ok(ScanGradient {
-            decay: both(name, dtype, found.decay)?,
-            input: both(name, dtype, found.input)?,
-            carry: both(name, dtype, found.carry)?,
-        })
     }
 
     fn adamw(&self, param: &mut Array, grad: &Array, m: &mut Array, v: &mut Array, args: AdamW) -> Result<()> {

@@ -1,16 +1,20 @@
 //! The conformance suite of all backends, on this device.
 
 use assay_conformance::{
-    Report, Tolerance, check_adamw, check_attention_bf16, check_recurrences, check_refusals, check_same_bits,
-    check_storage, check_sums,
+    Report, Tolerance, check_adamw, check_attention_bf16, check_operations, check_recurrences, check_refusals,
+    check_same_bits, check_storage, check_sums,
 };
+use assay_models::FUSED_OPS;
 use assay_tensor::{DType, Device};
 
 /// The problems found, part by part.
 pub fn check(device: &Device) -> Vec<String> {
     type Part = (&'static str, fn(&Device) -> Report);
-    let parts: [Part; 8] = [
+    let parts: [Part; 9] = [
         ("values and gradients", |device| assay_conformance::check(device, DType::F32, Tolerance::F32)),
+        ("operations of models", |device| {
+            check_operations(std::slice::from_ref(device), DType::F32, Tolerance::F32, &FUSED_OPS)
+        }),
         ("AdamW", |device| check_adamw(device, DType::F32, Tolerance::F32)),
         ("recurrences", |device| check_recurrences(device, DType::F32)),
         ("refusals", |device| check_refusals(device, DType::F32)),

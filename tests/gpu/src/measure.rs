@@ -1,7 +1,10 @@
 //! Kernels compared with their bounds: copies on the device, and matrix products.
 
 use assay_gpu::{Address, Driver, DriverError, Element, Epilogue, Operand, Product};
-use assay_tensor::{Array, AttentionKind, AttentionOptions, DType, Device, Scan, Tensor, Unary, bf16};
+use assay_tensor::{
+    Arguments, Array, Attention, AttentionBackward, AttentionKind, AttentionOptions, DType, Device, LINEAR_GELU,
+    LINEAR_GELU_BACKWARD, Linear, Scan, ScanBackward, Tensor, Unary, bf16,
+};
 
 use crate::Failure;
 use crate::report::GpuReport;
@@ -196,16 +199,19 @@ fn gelu(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut GpuRep
     let (bias, down) = (numbers(device, &[wide], 0.1)?, numbers(device, &[d, wide], 0.1)?);
     let tera = 2e-12 * (rows * wide * d) as f64;
     let mut failed = (None, None);
-    let one = (tera, || work(&mut failed.0, kernels.linear_gelu(&x, &up, &bias)));
+    let inputs = [&x, &up, &bias];
+    let one = (tera, || work(&mut failed.0, LINEAR_GELU.run(kernels, Arguments::new(&inputs, &[]))));
+    let linear = Linear { x: &x, weight: &up, bias: Some(&bias), base: None };
     let apart = (tera, || {
-        let both = kernels.linear(&x, &up, Some(&bias)).and_then(|z| kernels.unary(Unary::Gelu, &z));
+        let both = linear.run(kernels).and_then(|z| kernels.unary(Unary::Gelu, &z));
         work(&mut failed.1, both)
     });
     let (rate, beside) = in_turns(driver, sizes.pairs, one, apart)?;
     let what = format!("linear with GELU [{rows}, {d}] [{wide}, {d}]");
     report.bounded(&what, "TFLOP/s", &rate, ("one after the other", &beside))?;
-    let (z, grad) = (kernels.linear(&x, &up, Some(&bias))?, &x);
-    let one = (tera, || work(&mut failed.0, kernels.linear_gelu_backward(grad, &down, &z)));
+    let (z, grad) = (linear.run(kernels)?, &x);
+    let inputs = [grad, &down, &z];
+    let one = (tera, || work(&mut failed.0, LINEAR_GELU_BACKWARD.run(kernels, Arguments::new(&inputs, &[]))));
     let apart = (tera, || {
         let slope = kernels.matmul(grad, &down, false, false).and_then(|y| kernels.unary_backward(Unary::Gelu, &z, &y));
         work(&mut failed.1, slope.and_then(|_| kernels.unary(Unary::Gelu, &z)))
@@ -247,19 +253,19 @@ fn scan(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut GpuRep
         carry_im: &carry,
         segment: None,
     };
-    let states = kernels.diagonal_scan(call)?;
+    let states = call.run(kernels)?;
     let copy = Copy::new(driver, sizes.copy)?;
     let elements = (b * t * k) as f64;
     let mut failed = None;
     // Reads beta, writes both parts of the states.
-    let forward = (12e-9 * elements, || work(&mut failed, kernels.diagonal_scan(call)));
+    let forward = (12e-9 * elements, || work(&mut failed, call.run(kernels)));
     let (rate, bound) = in_turns(driver, sizes.pairs, forward, (copy.gigabytes(), || copy.run()))?;
     report.rate("copy on the device", "GB/s", &bound)?;
     report.bounded(&format!("scan forward [{b}, {t}, {k}]"), "GB/s", &rate, ("the copy", &bound))?;
     // Reads the gradients of both parts and the states, writes the gradients of both parts of beta.
     let backward = (24e-9 * elements, || {
         let grads = (Some(&states.0), Some(&states.1));
-        work(&mut failed, kernels.diagonal_scan_backward(call, (&states.0, &states.1), grads))
+        work(&mut failed, ScanBackward { scan: call, states: (&states.0, &states.1), grad: grads }.run(kernels))
     });
     let (rate, bound) = in_turns(driver, sizes.pairs, backward, (copy.gigabytes(), || copy.run()))?;
     report.bounded(&format!("scan backward [{b}, {t}, {k}]"), "GB/s", &rate, ("the copy", &bound))?;
@@ -276,23 +282,19 @@ fn attention(driver: &dyn Driver, device: &Device, sizes: &Sizes, report: &mut G
     // Two products over the half of all pairs that causal queries attend to.
     let tera = 2e-12 * (b * h * t * t * d) as f64;
     let mut failed = None;
-    let (out, lse) = kernels.attention_bf16(&q16, &k16, &v16, options)?;
+    let wide = Attention { q: &q, k: &k, v: &v, options };
+    let narrow = Attention { q: &q16, k: &k16, v: &v16, options };
+    let (out, lse) = narrow.run(kernels)?;
     for (name, element) in [("f32", Element::F32), ("bf16", Element::Bf16)] {
         let multiply = Multiply::new(driver, sizes.side, element)?;
         let product = || (multiply.operations() * 1e-12, || multiply.run());
-        let forward = || match element {
-            Element::F32 => work(&mut failed, kernels.attention(&q, &k, &v, options)),
-            Element::Bf16 => work(&mut failed, kernels.attention_bf16(&q16, &k16, &v16, options)),
-        };
+        let of = if element == Element::F32 { wide } else { narrow };
+        let forward = || work(&mut failed, of.run(kernels));
         let (rate, bound) = in_turns(driver, sizes.pairs, (tera, forward), product())?;
         let what = format!("flash attention forward, {name}, causal [{b}, {h}, {t}, {d}]");
         report.bounded(&what, "TFLOP/s", &rate, (&format!("matmul {name}"), &bound))?;
-        let backward = || match element {
-            Element::F32 => work(&mut failed, kernels.attention_backward(&q, &k, &v, &out, &lse, &q, options)),
-            Element::Bf16 => {
-                work(&mut failed, kernels.attention_bf16_backward(&q16, &k16, &v16, &out, &lse, &q, options))
-            }
-        };
+        let back = AttentionBackward { of, out: &out, lse: &lse, grad: &q };
+        let backward = || work(&mut failed, back.run(kernels));
         // Five products instead of two, by the usual count: the scores are recomputed once.
         let (rate, bound) = in_turns(driver, sizes.pairs, (2.5 * tera, backward), product())?;
         let what = format!("flash attention backward, {name}, causal [{b}, {h}, {t}, {d}]");

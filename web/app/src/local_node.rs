@@ -35,7 +35,13 @@ impl Finder {
     /// # Errors
     /// If there is none; it says where was looked.
     pub fn find_executor(&self, backend: &str) -> Result<ExecutorCommand, NotFound> {
-        let mut command = ExecutorCommand::find_backend(backend, &assay_native::backend_names(), &self.own)?;
+        let optional = assay_native::optional_backends().iter().find(|optional| optional.name == backend);
+        let with_command = |error: NotFound| match optional {
+            Some(optional) => NotFound { hint: format!("in the source tree: `{}`", optional.install), ..error },
+            None => error,
+        };
+        let found = ExecutorCommand::find_backend(backend, &assay_native::backend_names(), &self.own);
+        let mut command = found.map_err(with_command)?;
         command.env.push((KERNELS.into(), self.kernels.clone().into()));
         Ok(command)
     }
@@ -184,7 +190,7 @@ pub async fn missing_backends(
 
 /// A backend, if it is here. Where it is not, why.
 async fn look_for(name: &str, finder: &Finder) -> Result<Backend, String> {
-    let command = finder.find_executor(name).map_err(|error| Failure::from(error).message)?;
+    let command = finder.find_executor(name).map_err(|error| format!("{error}; {}", error.hint))?;
     if let Some(built_in) = assay_native::find_backend(name).filter(|backend| backend.everywhere) {
         let description = (built_in.probe)(0).map_or(Value::Null, |device| describe_device(&device, None));
         return Ok(Backend { devices: None, description });

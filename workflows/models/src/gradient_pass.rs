@@ -13,7 +13,7 @@
 //! A classifier cannot run the backward pass of a piece before the forward pass of the last one: its pooled vector, and
 //! therefore every piece's gradient, depends on all pieces. So its pieces are run twice, if there are enough of them.
 //!
-//! A piece consists of as many whole chunks as fit into the tokens that the device takes at once (`Kernels::tokens_at_once`),
+//! A piece consists of as many whole chunks as fit into the tokens that the device takes at once (`Capabilities::tokens_at_once`),
 //! at least one: with short chunks, weights are then read less often. Between pieces the carry is detached from the tape;
 //! inside a piece the network cuts its memory at each chunk boundary. The result does not depend on the size of a piece.
 

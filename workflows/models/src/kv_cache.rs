@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use assay_tensor::{Rotary, Tensor, TokenAttention};
+use assay_tensor::{Rotary, Tensor};
 
 use crate::carry::{Carry, State};
 use crate::error::ModelError;
+use crate::token_attention::{TokenAttention, attend_token};
 
 /// The size in tokens at which a block stops growing.
 const BLOCK: usize = 16;
@@ -112,8 +113,7 @@ impl<'a> KvCache<'a> {
             self.blocks.iter().map(|[(_, keys), (_, values)]| (*keys, *values)).collect();
         let (joined, width) = (self.count_joined(), qkv.shape().last() / (3 * heads).max(1));
         let scale = 1.0 / (width as f64).sqrt();
-        let token = TokenAttention { qkv, heads, rotary, past: &past, joined, scale };
-        let [seen, keys, values] = Tensor::attend_token(token)?;
+        let [seen, keys, values] = attend_token(TokenAttention { qkv, heads, rotary, past: &past, joined, scale })?;
         let Some(next_state) = next_state else { return Ok(seen) };
         let (kept, joined) = self.blocks.split_at(self.blocks.len() - joined);
         for (name, part) in kept.iter().flatten() {

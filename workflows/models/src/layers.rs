@@ -4,7 +4,7 @@
 
 use assay_tensor::{DType, Device, Int8Linear, Tensor};
 
-use crate::config::FfnKind;
+use crate::config::{FfnKind, Objective, Pool, Task};
 use crate::error::ModelError;
 use crate::parameters::{Init, Role, Scope, Weight, constant};
 use crate::precision::Precision;
@@ -138,6 +138,18 @@ impl LayerNorm {
     /// See [`Scope::tensor`].
     pub fn exact(scope: &mut Scope, dim: usize) -> Result<Self, ModelError> {
         Ok(LayerNorm { precision: Precision::F32, ..Self::build(scope, dim)? })
+    }
+
+    /// The norm after the last block. For a classifier that pools by the maximum it is in f32: rounded values tie, and ties share the
+    /// gradient, so that rounding would decide which tokens learn.
+    ///
+    /// # Errors
+    /// See [`Scope::tensor`].
+    pub fn last(scope: &mut Scope, dim: usize, task: &Task, pool: Pool) -> Result<Self, ModelError> {
+        match (&task.objective, pool) {
+            (Objective::Classify(_), Pool::Max) => Self::exact(scope, dim),
+            _ => Self::build(scope, dim),
+        }
     }
 
     /// `[.., D]` to the same shape.

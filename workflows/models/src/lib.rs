@@ -58,8 +58,12 @@ mod stack;
 mod state;
 mod telemetry;
 pub mod ten;
+mod token_attention;
 pub mod transformer;
 mod whole;
+
+/// The fused operations that models declare.
+pub static FUSED_OPS: [&assay_tensor::FusedOp; 2] = [&ATTEND_TOKEN, &pulse::ROUTE_TOKEN];
 
 pub use attention::{Attention, AttentionShape, Lookup};
 pub use batch::Batch;
@@ -80,3 +84,4 @@ pub use mode::{Dropout, Mode};
 pub use model::{Model, Network};
 pub use parameters::{Builder, Init, Parameter, Parameters, Role, Scope, Weight};
 pub use precision::Precision;
+pub use token_attention::ATTEND_TOKEN;

@@ -64,7 +64,7 @@ impl Plan {
         let common = model.config().common();
         let predict = model.task().objective == Objective::Predict;
         let cuts = |chunk: usize| Pieces::new(0, length, chunk).lengths();
-        let at_once = model.device().kernels().tokens_at_once();
+        let at_once = model.device().kernels().capabilities().tokens_at_once;
         let together = at_once / (sequences * common.chunk).max(1);
         let piece = common.chunk.saturating_mul(together.max(1));
         match common.checkpoint {

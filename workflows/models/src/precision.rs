@@ -10,9 +10,9 @@ use crate::error::ModelError;
 ///
 /// With `bf16` these are rounded to the nearest bf16 value (8 significant bits): the weights, once per pass; the inputs of matrix
 /// products, activation functions and attention; the inputs of blocks, and with them what `checkpoint: block` keeps; the outputs
-/// of norms. GPUs also round the other operands of these products: in the backward pass the gradients of linear layers, including
-/// that of the logits, and within attention the softmax's weights and the gradients of scores and result; and the bias of a
-/// feed-forward network's first layer. Sums are in f32, and so is everything else: the parameters themselves, their gradients and
+/// of norms, except the last norm of a classifier that pools by the maximum. GPUs also round the other operands of these products:
+/// in the backward pass the gradients of linear layers, including that of the logits, and within attention the softmax's weights and
+/// the gradients of scores and result; and the bias of a feed-forward network's first layer. Sums are in f32, and so is everything else: the parameters themselves, their gradients and
 /// moments, norms, states and carries (PULSE's slots and memory with the values computed from them, including the routing
 /// weights), the residual sums within a block, logits and losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

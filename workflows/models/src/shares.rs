@@ -23,7 +23,8 @@ impl Shares {
     pub fn new(device: &Device, lengths: &[usize], of_sample: usize) -> Self {
         let samples = lengths.len() / of_sample.max(1);
         let worth = |tokens: usize| lengths.iter().sum::<usize>() / tokens.max(1);
-        let count = device.kernels().tokens_a_thread().map_or(1, worth).clamp(1, MOST.min(samples.max(1)));
+        let most = MOST.min(samples.max(1));
+        let count = device.kernels().capabilities().tokens_a_thread.map_or(1, worth).clamp(1, most);
         let bound = |share: usize| share * samples / count * of_sample;
         Shares((0..count).map(|share| bound(share)..bound(share + 1)).collect())
     }

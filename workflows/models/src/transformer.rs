@@ -120,7 +120,7 @@ impl Transformer {
         let blocks = (0..config.layers)
             .map(|layer| Block::build(&mut scope.child(&format!("blocks.{layer}")), layer, config, &rotations))
             .collect::<Result<_, _>>()?;
-        let norm = LayerNorm::build(&mut scope.child("norm"), dim)?;
+        let norm = LayerNorm::last(&mut scope.child("norm"), dim, task, config.pool)?;
         let dropout = Dropout::new(config.dropout, config.chunk, "embedding");
         let (causal, checkpoint, precision) = (config.causal, config.checkpoint, scope.precision());
         Ok(Transformer { embedding, positions, blocks, norm, causal, dropout, checkpoint, precision })

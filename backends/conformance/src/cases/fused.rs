@@ -5,46 +5,11 @@ use assay_tensor::{
     diagonal_scan,
 };
 
-use super::{Case, Operand, between, decoding, floats};
+use super::{Case, Operand, between, floats, heads};
 use crate::operands::Numbers;
 
 pub(super) fn small() -> Vec<Case> {
     let mut cases = Vec::new();
-    for shape in [vec![1], vec![3, 5], vec![2, 3, 17], vec![0, 4], vec![2, 1]] {
-        cases.push(Case::single("softmax", [between(-5.0, 5.0, shape.clone())], |x| x[0].softmax()));
-        cases.push(Case::single("log_softmax", [between(-5.0, 5.0, shape.clone())], |x| x[0].log_softmax()));
-        cases.push(layer_norm(&shape));
-    }
-    cases.push(Case::single("softmax of large numbers", [between(9000.0, 9001.0, [2, 20])], |x| x[0].softmax()));
-    for (n, v, smoothing) in [(1, 1, 0.0), (4, 5, 0.0), (3, 33, 0.1), (5, 7, 1.0), (0, 3, 0.2)] {
-        cases.push(cross_entropy(n, v, smoothing));
-    }
-    for (sizes, smoothing) in [([1, 1, 1], 0.0), ([4, 3, 5], 0.0), ([6, 5, 8], 0.1), ([0, 2, 3], 0.2)] {
-        cases.extend([true, false].map(|bias| linear_cross_entropy(sizes, bias, smoothing)));
-    }
-    for sizes in [[1, 1, 1, 1, 1], [2, 2, 3, 3, 4], [1, 2, 2, 5, 3], [1, 1, 0, 2, 3]] {
-        for kind in [AttentionKind::Full, AttentionKind::Flash] {
-            for causal in [false, true] {
-                cases.push(attention(sizes, causal, kind));
-            }
-        }
-    }
-    for sizes in [[1, 1, 1], [2, 5, 3], [1, 4, 17], [2, 0, 3], [0, 2, 2]] {
-        cases.extend([true, false].map(|complex| scan(sizes, complex)));
-        cases.extend([true, false].map(|complex| selective_scan(sizes, complex, None)));
-    }
-    for shape in [vec![], vec![1], vec![7, 33], vec![0, 3]] {
-        cases.push(Case::single("dropout", [floats(shape.clone())], |x| x[0].dropout(0.3, 0x1234_5678_9abc_def0)));
-        cases.push(Case::single("dropout by a seed", [floats(shape)], |x| {
-            let seed = Tensor::from_u32(x[0].device(), vec![0x89ab_cdef, 0x0123_4567], 2)?;
-            x[0].dropout_at(0.3, &seed, 0xfedc_ba98_7654_3210)
-        }));
-    }
-    for (shape, k) in [(vec![1], 1), (vec![4, 9], 3), (vec![2, 2, 40], 39), (vec![3, 5], 5), (vec![0, 2], 1)] {
-        cases.push(Case::single(format!("top_k_mask ({k})"), [floats(shape)], move |x| x[0].top_k_mask(k)).constant());
-    }
-    let ties = |x: &[Tensor]| x[0].scale(0.0)?.top_k_mask(2);
-    cases.push(Case::single("top_k_mask with ties", [floats([3, 20])], ties).constant());
     cases.push(checkpoint_case());
     for (rows, n, k) in [(1, 1, 1), (3, 5, 7), (2, 9, 64), (4, 3, 130), (0, 2, 3), (2, 3, 0)] {
         cases.push(int8(rows, n, k));
@@ -53,50 +18,16 @@ pub(super) fn small() -> Vec<Case> {
         cases.extend([false, true].map(|norm| int8_layer(sizes, norm)));
         cases.push(int8_layers(sizes));
     }
-    cases.extend(decoding::small());
+    cases.extend(heads::small());
     cases
 }
 
 pub(super) fn medium() -> Vec<Case> {
-    let mut cases = vec![
-        Case::single("softmax", [between(-5.0, 5.0, [3, 700])], |x| x[0].softmax()),
-        Case::single("log_softmax", [between(-5.0, 5.0, [3, 700])], |x| x[0].log_softmax()),
-        layer_norm(&[300, 33]),
-        layer_norm(&[2, 600]),
-        cross_entropy(5, 700, 0.1),
-        linear_cross_entropy([70, 9, 132], true, 0.1),
-        int8(70, 67, 45),
-    ];
-    for sizes in [[1, 2, 70, 130, 17], [1, 1, 65, 65, 70], [1, 1, 3, 66, 130], [1, 1, 2, 5, 257]] {
-        for causal in [false, true] {
-            cases.push(attention(sizes, causal, AttentionKind::Flash));
-        }
-    }
-    cases.extend([[1, 100, 3], [2, 67, 70]].map(|sizes| scan(sizes, true)));
-    for segment in [None, Some(7), Some(40)] {
-        cases.push(selective_scan([1, 100, 3], true, segment));
-    }
-    cases.extend(decoding::medium());
-    cases
+    vec![int8(70, 67, 45)]
 }
 
 pub(super) fn large() -> Vec<Case> {
-    let mut cases = vec![
-        Case::single("softmax", [floats([900, 300])], |x| x[0].softmax()),
-        Case::single("log_softmax", [floats([900, 300])], |x| x[0].log_softmax()),
-        layer_norm(&[4, 500, 65]),
-        cross_entropy(1500, 130, 0.1),
-        int8(700, 130, 257),
-    ];
-    cases.extend([[8, 200, 65], [3, 500, 16]].map(|sizes| scan(sizes, true)));
-    cases.push(selective_scan([4, 200, 65], true, Some(64)));
-    cases.push(Case::single("dropout", [floats([900, 300])], |x| x[0].dropout(0.3, 77)));
-    cases.push(Case::single("top_k_mask", [floats([9000, 33])], |x| x[0].top_k_mask(7)).constant());
-    for kind in [AttentionKind::Full, AttentionKind::Flash] {
-        cases.push(attention([3, 2, 130, 150, 17], true, kind));
-    }
-    cases.extend(decoding::large());
-    cases
+    vec![int8(700, 130, 257)]
 }
 
 pub(super) fn layer_norm(shape: &[usize]) -> Case {
@@ -108,18 +39,6 @@ pub(super) fn cross_entropy(n: usize, v: usize, smoothing: f64) -> Case {
     Case::single(format!("cross_entropy ({smoothing})"), [between(-4.0, 4.0, [n, v])], move |x| {
         let targets = Numbers::new(5).random_ids(v as u32, n);
         x[0].cross_entropy(&Tensor::from_u32(x[0].device(), targets, n)?, smoothing)
-    })
-}
-
-/// The losses of [N, K] by a layer with V outputs, and the hits, which are constants.
-fn linear_cross_entropy([n, k, v]: [usize; 3], bias: bool, smoothing: f64) -> Case {
-    let mut operands = vec![floats([n, k]), floats([v, k])];
-    operands.extend(bias.then(|| floats(v)));
-    Case::new(format!("linear_cross_entropy ({smoothing})"), operands, move |x| {
-        let targets = Numbers::new(5).random_ids(v as u32, n);
-        let targets = Tensor::from_u32(x[0].device(), targets, n)?;
-        let (losses, hits) = x[0].linear_cross_entropy(&x[1], x.get(2), &targets, smoothing)?;
-        Ok(vec![losses, hits])
     })
 }
 

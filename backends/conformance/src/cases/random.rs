@@ -2,7 +2,7 @@
 
 use assay_tensor::{AttentionKind, Binary, Reduce, Tensor, Unary};
 
-use super::{Case, between, decoding, floats, fused, primitives};
+use super::{Case, between, floats, fused, heads, primitives};
 use crate::operands::Numbers;
 
 /// Extents around those at which kernels cut their work: vectors of 16, strips of 32, tiles of 64, chunks of 128.
@@ -73,7 +73,7 @@ pub(crate) fn random_case(seed: u64) -> Case {
         8 => attention_case(&mut draw),
         9 => scan_case(&mut draw),
         10 => int8_case(&mut draw),
-        _ => decoding_case(&mut draw),
+        _ => heads_case(&mut draw),
     }
 }
 
@@ -212,16 +212,8 @@ fn int8_case(draw: &mut CaseGenerator) -> Case {
     }
 }
 
-fn decoding_case(draw: &mut CaseGenerator) -> Case {
+fn heads_case(draw: &mut CaseGenerator) -> Case {
     let [t, half] = draw.bounded_extents(true);
     let (batch, heads, first) = (draw.number_below(3) + 1, draw.number_below(3) + 1, draw.number_below(4));
-    let first = draw.coin_flip().then_some(first);
-    match draw.number_below(3) {
-        0 => decoding::heads([batch, t, heads, 2 * half], first),
-        1 => decoding::attend([batch, heads, t, 2 * half], first),
-        _ => {
-            let top_k = draw.coin_flip().then(|| draw.number_below(t) + 1);
-            decoding::route([batch, t, half], top_k, draw.coin_flip())
-        }
-    }
+    heads::heads([batch, t, heads, 2 * half], draw.coin_flip().then_some(first))
 }

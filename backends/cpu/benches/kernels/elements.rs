@@ -1,6 +1,9 @@
 //! What passes memory once or twice: activations, norms, losses, the update.
 
-use assay_tensor::{AdamW, Binary, HostData, Reduce, Shape, Unary};
+use assay_tensor::{
+    AdamW, Arguments, Array, Binary, CROSS_ENTROPY, CROSS_ENTROPY_BACKWARD, HostData, LAYER_NORM, LAYER_NORM_BACKWARD,
+    Reduce, SOFTMAX, Shape, Unary,
+};
 use divan::Bencher;
 
 use crate::measured::{Work, bench, kernels, numbers};
@@ -54,25 +57,30 @@ fn sum_over_rows(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn softmax(bencher: Bencher<'_, '_>) {
     let x = numbers(SHAPE);
-    bench(bencher, "softmax".into(), passes(2), || kernels().softmax(&x));
+    bench(bencher, "softmax".into(), passes(2), || SOFTMAX.run(kernels(), Arguments::new(&[&x], &[])));
 }
 
 #[divan::bench(args = [SHAPE, NEAR])]
 fn layer_norm(bencher: Bencher<'_, '_>, shape: [usize; 2]) {
     let (x, row) = (numbers(shape), numbers(shape[1]));
     let name = format!("layer norm of {shape:?}");
-    bench(bencher, name, passes_over(shape, 2), || kernels().layer_norm(&x, &row, &row, 1e-5));
+    bench(bencher, name, passes_over(shape, 2), || LAYER_NORM.run(kernels(), norm_of(&[&x, &row, &row])));
 }
 
 #[divan::bench(args = [SHAPE, NEAR])]
 fn layer_norm_gradient(bencher: Bencher<'_, '_>, shape: [usize; 2]) {
     let (x, g, row) = (numbers(shape), numbers(shape), numbers(shape[1]));
-    let norm = kernels().layer_norm(&x, &row, &row, 1e-5).expect("the shapes fit");
+    let norm = LAYER_NORM.run(kernels(), norm_of(&[&x, &row, &row])).expect("the shapes fit");
     let name = format!("layer norm of {shape:?}, gradient");
-    bench(bencher, name, passes_over(shape, 3), || kernels().layer_norm_backward(&x, &row, &norm.mean, &norm.rstd, &g));
+    let inputs = [&x, &row, &norm[1], &norm[2], &g];
+    bench(bencher, name, passes_over(shape, 3), || LAYER_NORM_BACKWARD.run(kernels(), Arguments::new(&inputs, &[])));
 }
 
-fn targets() -> assay_tensor::Array {
+fn norm_of<'a>(inputs: &'a [&'a Array]) -> Arguments<'a> {
+    Arguments::new(inputs, &[("eps", 1e-5)])
+}
+
+fn targets() -> Array {
     let ids = (0..SHAPE[0] as u32).map(|row| row * 7 % SHAPE[1] as u32).collect();
     kernels().upload(HostData::U32(ids), &Shape::from(SHAPE[0])).expect("enough memory")
 }
@@ -80,15 +88,19 @@ fn targets() -> assay_tensor::Array {
 #[divan::bench]
 fn cross_entropy(bencher: Bencher<'_, '_>) {
     let (x, targets) = (numbers(SHAPE), targets());
-    bench(bencher, "cross entropy".into(), passes(1), || kernels().cross_entropy(&x, &targets, 0.0));
+    bench(bencher, "cross entropy".into(), passes(1), || {
+        CROSS_ENTROPY.run(kernels(), Arguments::new(&[&x, &targets], &[("smoothing", 0.0)]))
+    });
 }
 
 #[divan::bench]
 fn cross_entropy_gradient(bencher: Bencher<'_, '_>) {
     let (x, targets) = (numbers(SHAPE), targets());
-    let (_, lse) = kernels().cross_entropy(&x, &targets, 0.0).expect("the targets are classes");
+    let (inputs, settings) = ([&x, &targets], [("smoothing", 0.0)]);
+    let lse =
+        CROSS_ENTROPY.run(kernels(), Arguments::new(&inputs, &settings)).expect("the targets are classes").remove(1);
     bench(bencher, "cross entropy, gradient".into(), passes(2), || {
-        kernels().cross_entropy_backward(&x, &targets, &lse, &lse, 0.0)
+        CROSS_ENTROPY_BACKWARD.run(kernels(), Arguments::new(&[&x, &targets, &lse, &lse], &[("smoothing", 0.0)]))
     });
 }
 

@@ -1,6 +1,6 @@
 //! Products: dense, int8, and attention.
 
-use assay_tensor::{AttentionKind, AttentionOptions, DType, Shape};
+use assay_tensor::{Attention, AttentionBackward, AttentionKind, AttentionOptions, DType, Linear, Shape};
 use divan::Bencher;
 
 use crate::measured::{Work, bench, kernels, numbers};
@@ -29,7 +29,9 @@ fn linear(bencher: Bencher<'_, '_>, shape: [usize; 3]) {
     let [m, n, depth] = shape;
     let (x, w, b) = (numbers([m, depth]), numbers([n, depth]), numbers(n));
     let work = Work::Operations(2 * m * n * depth);
-    bench(bencher, named("linear", shape), work, || kernels().linear(&x, &w, Some(&b)));
+    bench(bencher, named("linear", shape), work, || {
+        Linear { x: &x, weight: &w, bias: Some(&b), base: None }.run(kernels())
+    });
 }
 
 /// The gradient of a linear layer's input.
@@ -55,7 +57,9 @@ fn linear_weight_gradient(bencher: Bencher<'_, '_>, shape: [usize; 3]) {
 fn linear_of_one_row(bencher: Bencher<'_, '_>, shape: [usize; 3]) {
     let [m, n, depth] = shape;
     let (x, w) = (numbers([m, depth]), numbers([n, depth]));
-    bench(bencher, named("linear, one row", shape), Work::Bytes(4 * n * depth), || kernels().linear(&x, &w, None));
+    bench(bencher, named("linear, one row", shape), Work::Bytes(4 * n * depth), || {
+        Linear { x: &x, weight: &w, bias: None, base: None }.run(kernels())
+    });
 }
 
 #[divan::bench(args = [[1, 1024, 256], [1, 8192, 384], [2048, 1024, 256], [2048, 8192, 384]])]
@@ -84,16 +88,17 @@ fn attention(bencher: Bencher<'_, '_>, [heads, length, width]: [usize; 3]) {
     let x = numbers([1, heads, length, width]);
     let (options, work) = (options(width, AttentionKind::Flash), Work::Operations(4 * pairs(heads, length) * width));
     let name = format!("attention, heads {heads} T {length} P {width}");
-    bench(bencher, name, work, || kernels().attention(&x, &x, &x, options));
+    bench(bencher, name, work, || Attention { q: &x, k: &x, v: &x, options }.run(kernels()));
 }
 
 #[divan::bench(args = ATTENTIONS)]
 fn attention_gradient(bencher: Bencher<'_, '_>, [heads, length, width]: [usize; 3]) {
     let x = numbers([1, heads, length, width]);
     let options = options(width, AttentionKind::Flash);
-    let (out, lse) = kernels().attention(&x, &x, &x, options).expect("the shapes fit");
+    let of = Attention { q: &x, k: &x, v: &x, options };
+    let (out, lse) = of.run(kernels()).expect("the shapes fit");
     // Five products: the scores again, and one for each of dP, dQ, dK and dV.
     let work = Work::Operations(10 * pairs(heads, length) * width);
     let name = format!("attention, gradient, heads {heads} T {length} P {width}");
-    bench(bencher, name, work, || kernels().attention_backward(&x, &x, &x, &out, &lse, &x, options));
+    bench(bencher, name, work, || AttentionBackward { of, out: &out, lse: &lse, grad: &x }.run(kernels()));
 }

@@ -1,6 +1,6 @@
 //! The diagonal scan and its gradient.
 
-use assay_tensor::Scan;
+use assay_tensor::{Scan, ScanBackward};
 use divan::Bencher;
 
 use crate::measured::{Work, bench, kernels, numbers};
@@ -15,10 +15,10 @@ const BACKWARD: usize = 24;
 
 #[divan::bench(args = SHAPES)]
 fn scan(bencher: Bencher<'_, '_>, [b, t, k]: [usize; 3]) {
-    let (re, im, x, carry) = (numbers(k), numbers(k), numbers([b, t, k]), numbers([b, k]));
+    let (decay_re, decay_im, x, carry) = (numbers(k), numbers(k), numbers([b, t, k]), numbers([b, k]));
     let scan = Scan {
-        decay_re: &re,
-        decay_im: &im,
+        decay_re: &decay_re,
+        decay_im: &decay_im,
         input_re: &x,
         input_im: None,
         carry_re: &carry,
@@ -26,24 +26,24 @@ fn scan(bencher: Bencher<'_, '_>, [b, t, k]: [usize; 3]) {
         segment: Some(64),
     };
     let work = Work::Bytes(FORWARD * b * t * k);
-    bench(bencher, format!("scan B {b} T {t} K {k}"), work, || kernels().diagonal_scan(scan));
+    bench(bencher, format!("scan B {b} T {t} K {k}"), work, || scan.run(kernels()));
 }
 
 #[divan::bench(args = SHAPES)]
 fn scan_gradient(bencher: Bencher<'_, '_>, [b, t, k]: [usize; 3]) {
-    let (re, im, x, carry) = (numbers(k), numbers(k), numbers([b, t, k]), numbers([b, k]));
+    let (decay_re, decay_im, x, carry) = (numbers(k), numbers(k), numbers([b, t, k]), numbers([b, k]));
     let scan = Scan {
-        decay_re: &re,
-        decay_im: &im,
+        decay_re: &decay_re,
+        decay_im: &decay_im,
         input_re: &x,
         input_im: None,
         carry_re: &carry,
         carry_im: &carry,
         segment: Some(64),
     };
-    let states = kernels().diagonal_scan(scan).expect("the shapes fit");
+    let (re, im) = scan.run(kernels()).expect("the shapes fit");
     let work = Work::Bytes(BACKWARD * b * t * k);
     bench(bencher, format!("scan, gradient B {b} T {t} K {k}"), work, || {
-        kernels().diagonal_scan_backward(scan, (&states.0, &states.1), (Some(&x), Some(&x)))
+        ScanBackward { scan, states: (&re, &im), grad: (Some(&x), Some(&x)) }.run(kernels())
     });
 }

@@ -1,4 +1,4 @@
-//! The register tiles of `blocking512.rs`: up to [`PANEL`] rows by [`STRIP`] columns of a product.
+//! The register tiles of AVX-512, see `blocking.rs`: up to [`PANEL`] rows by [`STRIP`] columns of a product.
 
 use std::arch::asm;
 use std::arch::x86_64::{

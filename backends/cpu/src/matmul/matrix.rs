@@ -92,12 +92,18 @@ const FEW: usize = 6;
 /// Whether a product of this many rows is one for our own kernel.
 pub(crate) fn own_kernel(m: usize) -> bool {
     #[cfg(target_arch = "x86_64")]
-    return m >= FEW && crate::simd::instructions::level() == crate::simd::instructions::Level::Avx512;
+    return m >= FEW && crate::simd::instructions::level() != crate::simd::instructions::Level::Baseline;
     #[cfg(not(target_arch = "x86_64"))]
     return m == usize::MAX;
 }
 
 /// What multiplies many rows here.
 pub(crate) fn product_library() -> &'static str {
-    if own_kernel(FEW) { "our AVX-512 kernel" } else { "gemm" }
+    match crate::simd::instructions::level() {
+        #[cfg(target_arch = "x86_64")]
+        crate::simd::instructions::Level::Avx512 => "our AVX-512 kernel",
+        #[cfg(target_arch = "x86_64")]
+        crate::simd::instructions::Level::Avx2 => "our AVX2 kernel",
+        crate::simd::instructions::Level::Baseline => "gemm",
+    }
 }

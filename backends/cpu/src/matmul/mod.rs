@@ -8,13 +8,19 @@ pub(crate) mod epilogue;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod kernel512;
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod kernel_avx2;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod pack512;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod pack_avx2;
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod blocking512;
+pub(crate) mod blocking;
 
 pub(crate) mod product;
 pub(crate) mod weights;
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod bytes_avx2;
 pub(crate) mod dots;
 pub(crate) mod vnni;

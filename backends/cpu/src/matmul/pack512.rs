@@ -1,4 +1,4 @@
-//! Packing of operands into the order in which `blocking512.rs` reads them: strips of B and panels of A.
+//! Packing of operands with AVX-512, into the order in which `blocking.rs` reads them: strips of B and panels of A.
 
 use std::arch::x86_64::{
     __m512, __mmask16, _mm_loadu_ps, _mm_setzero_ps, _mm512_castpd_ps, _mm512_castps_pd, _mm512_castps128_ps512,
@@ -12,21 +12,11 @@ use crate::simd::rows::STRIP;
 /// Panels of columns that are packed together: runs of them are read in one line.
 pub(crate) const GROUP: usize = 4;
 
-/// Packs a whole matrix of k rows and n columns: strip after strip, each of all rows.
-///
-/// # Safety
-///
-/// The machine must have AVX-512 F, the matrix lie inside its slice, and `packed` have room for all strips.
-pub(crate) unsafe fn pack_strips_avx512(b: Matrix<'_>, k: usize, n: usize, packed: &mut [f32]) {
-    // SAFETY: as the caller says.
-    unsafe { pack_right(b, 0, k, 0, n, packed) };
-}
-
 /// Copies `depth` rows of `width` columns of B into strips of [`STRIP`], the last one filled up with zeros.
 ///
 /// # Safety
 ///
-/// The block must lie inside B, and the strips fit into `packed`.
+/// The machine must have AVX-512 F. The block must lie inside B, and the strips fit into `packed`.
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn pack_right(
     b: Matrix<'_>,

@@ -1,4 +1,4 @@
-//! Matrix products: by our own kernel where the machine has AVX-512, else by the crate `gemm`.
+//! Matrix products: by our own kernel where the machine has AVX-512 or AVX2 with FMA, else by the crate `gemm`.
 //!
 //! Our kernel gives each element the same bits wherever the result is cut, so threads may split it in any way. For
 //! `gemm` a large product is cut into blocks of its result by its shape alone, and each block is one call on one thread.
@@ -45,9 +45,9 @@ pub(crate) unsafe fn multiply_at(own: bool, extent: Extent, a: Left<'_>, b: Righ
     }
     #[cfg(target_arch = "x86_64")]
     if own && k > 0 {
-        // SAFETY: the machine has AVX-512; the operands' elements are in their slices and the bias is long enough, which
+        // SAFETY: the machine has AVX2 at least; the operands' elements are in their slices and the bias is long enough, which
         // was asserted; the caller vouches for the rest.
-        return unsafe { crate::matmul::blocking512::multiply_avx512(extent, a, b, place) };
+        return unsafe { crate::matmul::blocking::multiply_blocks(extent, a, b, place) };
     }
     let (Left::Matrix(a), Right::Matrix(b)) = (a, b) else {
         unreachable!("only our own kernel is given packed matrices")

@@ -1,4 +1,4 @@
-//! Byte products with AVX-512 VNNI: weights laid out so that sums need no reduction.
+//! Byte products with AVX-512 VNNI: weights laid out so that sums need no reduction. `bytes_avx2.rs` multiplies the same layout.
 //!
 //! ```text
 //! line      16 columns (outputs) times 4 depths (inputs): 64 bytes, what one instruction takes
@@ -15,12 +15,16 @@ use std::ops::Range;
 
 use assay_tensor::{Array, Result};
 
+#[cfg(target_arch = "x86_64")]
+use crate::matmul::bytes_avx2;
 use crate::memory::blocks::Block;
 use crate::memory::packed::{Line, Lines, PackedBytes, Prepared};
 use crate::memory::storage::{Allocator, i8s, prepared_of};
+#[cfg(target_arch = "x86_64")]
+use crate::simd::instructions::ByteInstructions;
 
 /// Columns of a strip.
-const STRIP: usize = 16;
+pub(crate) const STRIP: usize = 16;
 /// Strips of a group.
 const STRIPS: usize = 4;
 /// Columns of a group.
@@ -96,11 +100,11 @@ impl PackedBytes {
     ///
     /// # Safety
     ///
-    /// The machine must have AVX-512 F, BW and VNNI.
+    /// The machine must have the instructions.
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-    pub(crate) fn multiply_rows<const R: usize>(
+    pub(crate) unsafe fn multiply_rows<const R: usize>(
         &self,
+        by: ByteInstructions,
         rows: [(&[u8], f32); R],
         scale: &[f32],
         columns: Range<usize>,
@@ -109,18 +113,37 @@ impl PackedBytes {
         for (index, scale) in scale[columns.clone()].chunks(GROUP).enumerate() {
             let (lines, starts) = self.group_lines(columns.start / GROUP + index);
             let out = out.each_mut().map(|y| &mut y[index * GROUP..][..scale.len()]);
-            // One row alone has too few sums to hide that each waits for the last one.
-            match (R, starts.len() / STRIP) {
-                (1, 4) => multiply_tile::<R, 4, 2>(rows, lines, starts, scale, out),
-                (1, 3) => multiply_tile::<R, 3, 2>(rows, lines, starts, scale, out),
-                (1, 2) => multiply_tile::<R, 2, 4>(rows, lines, starts, scale, out),
-                (1, _) => multiply_tile::<R, 1, 4>(rows, lines, starts, scale, out),
-                (_, 4) => multiply_tile::<R, 4, 1>(rows, lines, starts, scale, out),
-                (_, 3) => multiply_tile::<R, 3, 1>(rows, lines, starts, scale, out),
-                (_, 2) => multiply_tile::<R, 2, 1>(rows, lines, starts, scale, out),
-                _ => multiply_tile::<R, 1, 1>(rows, lines, starts, scale, out),
+            // SAFETY: the caller vouches for the instructions.
+            unsafe {
+                match by {
+                    ByteInstructions::Avx512Vnni => multiply_group(rows, lines, starts, scale, out),
+                    ByteInstructions::AvxVnni => bytes_avx2::multiply_group(true, rows, lines, starts, scale, out),
+                    ByteInstructions::Avx2 => bytes_avx2::multiply_group(false, rows, lines, starts, scale, out),
+                }
             }
         }
+    }
+}
+
+/// [`PackedBytes::multiply_rows`] of a group. One row alone has too few sums to hide that each waits for the last one.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn multiply_group<const R: usize>(
+    rows: [(&[u8], f32); R],
+    lines: &[Line],
+    starts: &[i32],
+    scale: &[f32],
+    out: [&mut [f32]; R],
+) {
+    match (R, starts.len() / STRIP) {
+        (1, 4) => multiply_tile::<R, 4, 2>(rows, lines, starts, scale, out),
+        (1, 3) => multiply_tile::<R, 3, 2>(rows, lines, starts, scale, out),
+        (1, 2) => multiply_tile::<R, 2, 4>(rows, lines, starts, scale, out),
+        (1, _) => multiply_tile::<R, 1, 4>(rows, lines, starts, scale, out),
+        (_, 4) => multiply_tile::<R, 4, 1>(rows, lines, starts, scale, out),
+        (_, 3) => multiply_tile::<R, 3, 1>(rows, lines, starts, scale, out),
+        (_, 2) => multiply_tile::<R, 2, 1>(rows, lines, starts, scale, out),
+        _ => multiply_tile::<R, 1, 1>(rows, lines, starts, scale, out),
     }
 }
 

@@ -29,9 +29,9 @@ pub(crate) fn pack_panels<'a>(matrix: Matrix<'_>, rows: usize, columns: usize, p
     assert!(own_kernel(usize::MAX) && matrix.elements_spanned(rows, columns) <= matrix.elements.len());
     assert!(panels.len() >= Panels::packed_length(rows, columns), "{} elements for {rows} x {columns}", panels.len());
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the machine has AVX-512, the matrix lies in its slice, and there is room for the panels.
+    // SAFETY: the machine has AVX2 at least, the matrix lies in its slice, and there is room for the panels.
     unsafe {
-        crate::matmul::pack512::pack_left(matrix, [rows, columns], panels);
+        crate::matmul::blocking::pack_left(matrix, [rows, columns], panels);
     }
     Left::Packed(Panels::new(panels, columns))
 }
@@ -41,9 +41,9 @@ pub(crate) fn pack_strips<'a>(matrix: Matrix<'_>, rows: usize, columns: usize, s
     assert!(own_kernel(usize::MAX) && matrix.elements_spanned(rows, columns) <= matrix.elements.len());
     assert!(strips.len() >= Strips::packed_length(rows, columns), "{} elements for {rows} x {columns}", strips.len());
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the machine has AVX-512, the matrix lies in its slice, and there is room for the strips.
+    // SAFETY: the machine has AVX2 at least, the matrix lies in its slice, and there is room for the strips.
     unsafe {
-        crate::matmul::pack512::pack_strips_avx512(matrix, rows, columns, strips);
+        crate::matmul::blocking::pack_right(matrix, 0, rows, 0, columns, strips);
     }
     Right::Packed(Strips::new(strips, rows))
 }

@@ -17,9 +17,10 @@
 //! Operands that all chunks of some rows read are packed once; and each product prefetches what the next one reads first.
 //! Every element is the same chain of multiply-adds as operation by operation, with the same bits.
 
+use std::cell::RefCell;
 use std::ops::Range;
 
-use assay_tensor::{Array, DType, FeedForward, FeedForwardGradient, FeedForwardSums, Result, composed};
+use assay_tensor::{Arguments, Array, DType, FEED_FORWARD_BACKWARD, FeedForward, FeedForwardBackward, Linear, Result};
 use half::slice::HalfFloatSliceExt;
 
 use crate::device::Cpu;
@@ -71,31 +72,26 @@ impl Widths {
 }
 
 impl Cpu {
-    /// The layer: z and y. Where its weights are not packed, operation by operation.
-    pub(crate) fn feed_forward_in_chunks(
-        &self,
-        base: Option<&Array>,
-        x: &Array,
-        (up, down): ((&Array, &Array), (&Array, &Array)),
-        kept: Option<DType>,
-    ) -> Result<(Array, Array)> {
+    /// The layer: y and z. Where its weights are not packed, operation by operation.
+    pub(crate) fn feed_forward_in_chunks(&self, call: FeedForward<'_>) -> Result<Vec<Array>> {
         let _flushed = FlushGuard::here();
+        let FeedForward { x, up, down, base, bf16 } = call;
         let rows = x.shape.rows();
         let weights = self.packed_weight(up.0, rows, WeightUse::Forward).zip(self.packed_weight(
             down.0,
             rows,
             WeightUse::Forward,
         ));
-        let Some((first, second)) = weights else { return composed::feed_forward(self, base, x, up, down, kept) };
+        let Some((first, second)) = weights else { return self.feed_forward_by_layers(call) };
         let last = x.shape.rank() - 1;
         let widths = Widths { input: x.shape.last(), hidden: up.0.dims()[0], output: down.0.dims()[0] };
         let (of_z, of_y) = (x.shape.with(last, widths.hidden), x.shape.with(last, widths.output));
-        let dtype = kept.unwrap_or(DType::F32);
+        let dtype = if bf16 { DType::Bf16 } else { DType::F32 };
         let (mut z, mut y) = (self.empty_elements(NAME, &of_z, dtype)?, self.take_block(NAME, &of_y)?);
         let to_z = match &mut z {
             Elements::F32(z) => KeptArgument::F32(Disjoint::new(z)),
             Elements::Bf16(z) => KeptArgument::Bf16(Disjoint::new(z.reinterpret_cast_mut())),
-            _ => return composed::feed_forward(self, base, x, up, down, kept),
+            _ => return call.compose(self),
         };
         let x = self.widen_operand(x)?;
         let layer = Layer {
@@ -112,32 +108,45 @@ impl Cpu {
                 unsafe { layer.forward_rows(first, ROWS.min(rows.end - first), &to_z, &to_y) };
             }
         });
-        Ok((self.memory.array_of(z, &of_z, dtype), self.f32_array(y, &of_y)))
+        Ok(vec![self.f32_array(y, &of_y), self.memory.array_of(z, &of_z, dtype)])
+    }
+
+    /// The definition, without going through the list of kernels: one token of a small model notices that.
+    fn feed_forward_by_layers(&self, call: FeedForward<'_>) -> Result<Vec<Array>> {
+        let FeedForward { x, up, down, base, bf16 } = call;
+        if bf16 {
+            return call.compose(self);
+        }
+        let [z, value] = self.affine_gelu([x, up.0, up.1])?;
+        let y = self.linear_layer(Linear { x: &value, weight: down.0, bias: Some(down.1), base })?;
+        Ok(vec![y, z])
     }
 
     /// The gradients, the sums added to theirs. Operation by operation where threads share the work, as the products of
     /// weights' gradients are cut otherwise then, and where the weights are not packed.
     pub(crate) fn feed_forward_backward_in_chunks(
         &self,
-        call: FeedForward<'_>,
-        mut sums: FeedForwardSums,
-    ) -> Result<FeedForwardGradient> {
+        FeedForwardBackward { x, up, argument, down, grad }: FeedForwardBackward<'_>,
+        call: Arguments<'_>,
+    ) -> Result<Vec<Array>> {
         let _flushed = FlushGuard::here();
-        let FeedForward { x, up, argument, down, grad } = call;
         let rows = x.shape.rows();
-        let exclusive = |sum: &mut Option<Array>| sum.as_mut().is_none_or(|sum| f32s_mut(sum).is_some());
-        let ready = self.threads.is_single() && [&mut sums.x, &mut sums.up, &mut sums.down].into_iter().all(exclusive);
+        let exclusive =
+            |sum: &RefCell<Option<Array>>| sum.borrow_mut().as_mut().is_none_or(|sum| f32s_mut(sum).is_some());
+        let ready = self.threads.is_single() && call.sums.iter().all(exclusive);
         let back = |weight| if ready { self.packed_weight(weight, rows, WeightUse::Back) } else { None };
         let Some((first, second)) = back(up).zip(back(down)) else {
-            return composed::feed_forward_backward(self, call, sums);
+            return (FEED_FORWARD_BACKWARD.compose)(self, call);
         };
         let widths = Widths { input: x.shape.last(), hidden: up.dims()[0], output: down.dims()[0] };
-        let (x_wide, adds) = (self.widen_operand(x)?, [sums.x.is_some(), sums.up.is_some(), sums.down.is_some()]);
+        let sums = [call.take_sum(0), call.take_sum(1), call.take_sum(3)];
+        let (x_wide, adds) = (self.widen_operand(x)?, sums.each_ref().map(Option::is_some));
+        let [of_x, of_up, of_down] = sums;
         let or_new = |sum: Option<Array>, like: &Array| match sum {
             Some(sum) => Ok(sum),
             None => Ok(self.f32_array(self.take_block(NAME, &like.shape)?, &like.shape)),
         };
-        let (mut dx, mut d_up, mut d_down) = (or_new(sums.x, x)?, or_new(sums.up, up)?, or_new(sums.down, down)?);
+        let (mut dx, mut d_up, mut d_down) = (or_new(of_x, x)?, or_new(of_up, up)?, or_new(of_down, down)?);
         let mut up_bias = self.memory.zeroed_block(NAME, widths.hidden)?;
         let layer = Backward {
             widths,
@@ -161,7 +170,7 @@ impl Cpu {
             }
         }
         let up_bias = self.memory.f32_array(up_bias, widths.hidden);
-        Ok(FeedForwardGradient { x: dx, up: d_up, up_bias, down: d_down })
+        Ok(vec![dx, d_up, up_bias, d_down])
     }
 }
 
@@ -391,7 +400,7 @@ mod tests {
 
     #[test]
     fn pieces_give_the_bits_of_whole_operations() {
-        for (threads, kept) in [(1, None), (2, None), (1, Some(DType::Bf16)), (2, Some(DType::Bf16))] {
+        for (threads, bf16) in [(1, false), (2, false), (1, true), (2, true)] {
             let cpu = Cpu { threads: Threads::new(threads).unwrap(), memory: Allocator::default() };
             // Rows and hidden columns that are no whole number of chunks.
             for [rows, input, hidden, output] in [[ROWS + 70, 96, 2 * HIDDEN + 30, 80], [7, 90, HIDDEN, 100]] {
@@ -401,28 +410,29 @@ mod tests {
                 let (u, d) = (numbers(&cpu, &[hidden], 6), numbers(&cpu, &[output], 7));
                 let mut z = None;
                 for base in [None, Some(&base)] {
-                    let found = cpu.feed_forward(base, &x, (&up, &u), (&down, &d), kept).unwrap();
-                    let expected = composed::feed_forward(&cpu, base, &x, (&up, &u), (&down, &d), kept).unwrap();
-                    assert_eq!(found.0.dtype, kept.unwrap_or(DType::F32));
+                    let call = FeedForward { x: &x, up: (&up, &u), down: (&down, &d), base, bf16 };
+                    let [y, argument] = call.run(&cpu).unwrap();
+                    let expected = call.compose(&cpu).unwrap();
+                    assert_eq!(argument.dtype, if bf16 { DType::Bf16 } else { DType::F32 });
                     let wide = |z: &Array| bits(&cpu.widen_operand(z).unwrap());
-                    assert!(wide(&found.0) == wide(&expected.0) && bits(&found.1) == bits(&expected.1));
-                    z = Some(found.0);
+                    assert!(wide(&argument) == wide(&expected[1]) && bits(&y) == bits(&expected[0]));
+                    z = Some(argument);
                 }
                 let argument = z.as_ref().unwrap();
-                let call = FeedForward { x: &x, up: &up, argument, down: &down, grad: &grad };
+                let call = FeedForwardBackward { x: &x, up: &up, argument, down: &down, grad: &grad };
                 for adds in [false, true] {
-                    let sums = || match adds {
-                        false => FeedForwardSums::default(),
-                        true => FeedForwardSums {
-                            x: Some(numbers(&cpu, x.dims(), 8)),
-                            up: Some(numbers(&cpu, up.dims(), 9)),
-                            down: Some(numbers(&cpu, down.dims(), 10)),
-                        },
-                    };
-                    let found = cpu.feed_forward_backward(call, sums()).unwrap();
-                    let expected = composed::feed_forward_backward(&cpu, call, sums()).unwrap();
-                    let all = |d: FeedForwardGradient| [d.x, d.up, d.up_bias, d.down].map(|x| bits(&x));
-                    assert!(all(found) == all(expected), "{rows} rows, added: {adds}, {threads} threads");
+                    let sum = |like: &Array, seed| adds.then(|| numbers(&cpu, like.dims(), seed));
+                    let sums = || [sum(&x, 8), sum(&up, 9), sum(&down, 10)];
+                    let found = call.run(&cpu, sums()).unwrap();
+                    let [of_x, of_up, of_down] = sums();
+                    let sums = [of_x.into(), of_up.into(), None.into(), of_down.into()];
+                    let inputs = [&x, &up, argument, &down, &grad];
+                    let expected = (FEED_FORWARD_BACKWARD.compose)(
+                        &cpu,
+                        Arguments { inputs: &inputs, settings: &[], sums: &sums },
+                    );
+                    let all = |arrays: &[Array]| arrays.iter().map(bits).collect::<Vec<_>>();
+                    assert!(all(&found) == all(&expected.unwrap()), "{rows} rows, added: {adds}, {threads} threads");
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Attention heads: splitting and joining them, with the rotary position embedding, in one pass over memory.
 
-use assay_tensor::{Array, Result, Rotary, Shape};
+use assay_tensor::{Arguments, Array, Result, Rotary, Shape};
 
 use crate::device::Cpu;
 use crate::memory::storage::f32s;
@@ -46,7 +46,7 @@ simd! {
     }
 
     /// All heads of one place: x holds them `step` apart, y [H, P] side by side.
-    fn join_heads(x: &[f32], step: usize, width: usize, tables: Option<Tables<'_>>, place: usize, y: &mut [f32]) {
+    fn join_place(x: &[f32], step: usize, width: usize, tables: Option<Tables<'_>>, place: usize, y: &mut [f32]) {
         for (head, y) in y.chunks_exact_mut(width).enumerate() {
             let x = &x[head * step..][..width];
             match tables {
@@ -58,9 +58,10 @@ simd! {
 }
 
 impl Cpu {
-    /// Queries, keys and values [B, H, T, P] of `x` [B, T, 3 H P].
-    pub(crate) fn heads_apart(&self, x: &Array, heads: usize, rotary: Option<Rotary<'_, Array>>) -> Result<[Array; 3]> {
+    /// The operation `heads`: queries, keys and values [B, H, T, P] of [B, T, 3 H P].
+    pub(crate) fn split_heads(&self, call: Arguments<'_>) -> Result<Vec<Array>> {
         let _flushed = FlushGuard::here();
+        let (x, heads, rotary) = (call.input(0)?, call.required("heads")? as usize, Rotary::of_call(call, 1)?);
         let (batch, length, step) = (x.dims()[0], x.dims()[1], x.shape.last());
         let width = step / (3 * heads);
         let shape = Shape::from([batch, heads, length, width]);
@@ -79,12 +80,13 @@ impl Cpu {
                 }
             });
         }
-        Ok(parts.map(|part| self.f32_array(part, &shape)))
+        Ok(parts.into_iter().map(|part| self.f32_array(part, &shape)).collect())
     }
 
-    /// The gradient of [`Cpu::heads_apart`], [B, T, 3 H P].
-    pub(crate) fn heads_joined(&self, grads: [&Array; 3], rotary: Option<Rotary<'_, Array>>) -> Result<Array> {
+    /// The operation `heads_backward`: the gradient of what [`Cpu::split_heads`] split, [B, T, 3 H P].
+    pub(crate) fn join_heads(&self, call: Arguments<'_>) -> Result<Vec<Array>> {
         let _flushed = FlushGuard::here();
+        let (grads, rotary) = ([call.input(0)?, call.input(1)?, call.input(2)?], Rotary::of_call(call, 3)?);
         let [batch, heads, length, width] = [0, 1, 2, 3].map(|axis| grads[0].dims()[axis]);
         let shape = Shape::from([batch, length, 3 * heads * width]);
         let tables = rotary.map(rotary_tables).transpose()?;
@@ -97,11 +99,11 @@ impl Cpu {
                     let (sequence, place) = (row / length, row % length);
                     for (part, dx) in dx.chunks_exact_mut(all).enumerate() {
                         let from = sequence * heads * run + place * width;
-                        join_heads(&grads[part][from..], run, width, tables.filter(|_| part < 2), place, dx);
+                        join_place(&grads[part][from..], run, width, tables.filter(|_| part < 2), place, dx);
                     }
                 }
             });
         }
-        Ok(self.f32_array(dx, &shape))
+        Ok(vec![self.f32_array(dx, &shape)])
     }
 }

@@ -1,8 +1,8 @@
 //! Linear layers with int8 weights: activations are quantized row by row in the same pass as the norm before the product, and the
 //! bias, GELU and sums after it.
 //!
-//! The sums are of integers, so every path gives the same result: AVX-512 VNNI (see `matmul/vnni.rs`), and a plain loop that the
-//! compiler vectorises. Levels are stored with 128 added, which VNNI wants.
+//! The sums are of integers, so every path gives the same result: AVX-512 VNNI (see `matmul/vnni.rs`), AVX2 (`matmul/bytes_avx2.rs`),
+//! and a plain loop for all other machines. Levels are stored with 128 added, which VNNI requires.
 
 use std::cell::Cell;
 
@@ -14,7 +14,7 @@ use crate::memory::packed::PackedBytes;
 use crate::memory::storage::{Allocator, f32s, i8s};
 use crate::ops::norm;
 use crate::simd::gelu;
-use crate::simd::instructions::{has_vnni, simd};
+use crate::simd::instructions::{byte_instructions, simd};
 use crate::simd::math::ROUND;
 use crate::threads::split::{Disjoint, Threads};
 
@@ -115,7 +115,7 @@ pub(crate) struct Weights<'a> {
     /// i8 in the bits of u8.
     pub(crate) q: &'a [u8],
     pub(crate) k: usize,
-    /// The same in the order that VNNI wants, where the machine has it.
+    /// The same in the order that vectors of bytes require, where the machine has them.
     pub(crate) packed: Option<&'a PackedBytes>,
 }
 
@@ -354,15 +354,16 @@ fn multiply_columns<'a>(
 ) {
     let levels = |row: usize| (&quantized.levels[row * quantized.stride..][..quantized.stride], quantized.steps[row]);
     #[cfg(target_arch = "x86_64")]
-    if let Some(packed) = weights.packed {
+    if let (Some(packed), Some(by)) = (weights.packed, byte_instructions()) {
         if rows.len() == ROWS {
             let all: [_; ROWS] = std::array::from_fn(|i| levels(rows.start + i));
-            // SAFETY: weights are packed only where the machine has VNNI.
-            return unsafe { packed.multiply_rows(all, scale, columns, std::array::from_fn(|i| out(rows.start + i))) };
+            let out = std::array::from_fn(|i| out(rows.start + i));
+            // SAFETY: the machine has these instructions.
+            return unsafe { packed.multiply_rows(by, all, scale, columns, out) };
         }
         for row in rows {
             // SAFETY: as above.
-            unsafe { packed.multiply_rows([levels(row)], scale, columns.clone(), [out(row)]) };
+            unsafe { packed.multiply_rows(by, [levels(row)], scale, columns.clone(), [out(row)]) };
         }
         return;
     }
@@ -416,13 +417,13 @@ fn layer_operands<'a>(memory: &Allocator, name: &'static str, layer: &Int8Linear
     let optional = |x: Option<&'a Array>| x.map(|x| f32s(name, x)).transpose();
     let normal =
         |norm: assay_tensor::Norm<'a, Array>| Ok((f32s(name, norm.gain)?, f32s(name, norm.bias)?, norm.eps as f32));
-    let vnni = has_vnni();
+    let packs = byte_instructions().is_some();
     Ok(Layer {
         norm: layer.norm.map(normal).transpose()?,
         weights: Weights {
             q: i8s(name, layer.q)?,
             k,
-            packed: if vnni { packed_bytes(memory, name, layer.q)? } else { None },
+            packed: if packs { packed_bytes(memory, name, layer.q)? } else { None },
         },
         after: Epilogue {
             scale: f32s(name, layer.scale)?,
@@ -458,7 +459,7 @@ mod tests {
                 levels.iter().zip(&q[column * k..]).map(|(&a, &q)| (i64::from(a) - 128) * i64::from(q as i8)).sum()
             };
             let scale = vec![1.0; n];
-            for packed in [None, has_vnni().then_some(&packed)] {
+            for packed in [None, byte_instructions().map(|_| &packed)] {
                 let weights = Weights { q: &q, k, packed };
                 for rows in [0..1, 1..4, 0..4] {
                     // Group by group, and all at once.
@@ -488,7 +489,7 @@ mod tests {
         let expected = -127 * 128 * WIDEST as i32;
         let quantized = Quantized { levels: &levels, stride: WIDEST, steps: &[1.0] };
         let packed = PackedBytes::new(&Allocator::default(), &q, [1, WIDEST]).unwrap();
-        for packed in [None, has_vnni().then_some(&packed)] {
+        for packed in [None, byte_instructions().map(|_| &packed)] {
             let mut y = [0.0];
             let out = Disjoint::new(&mut y);
             // SAFETY: there is one row.

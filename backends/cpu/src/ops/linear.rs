@@ -1,6 +1,6 @@
 //! Linear layers: products with weights, with a bias, a base to add to, and GELU in the same pass.
 
-use assay_tensor::{Array, Result, Shape, TensorError};
+use assay_tensor::{Arguments, Array, LINEAR, LINEAR_GELU, LINEAR_GELU_BACKWARD, Linear, Result, Shape, TensorError};
 
 use crate::device::Cpu;
 use crate::matmul::epilogue::Destination;
@@ -60,15 +60,9 @@ impl Cpu {
     }
 
     /// base + x W^T + bias.
-    pub(crate) fn linear_layer(
-        &self,
-        base: Option<&Array>,
-        x: &Array,
-        weight: &Array,
-        bias: Option<&Array>,
-    ) -> Result<Array> {
+    pub(crate) fn linear_layer(&self, Linear { x, weight, bias, base }: Linear<'_>) -> Result<Array> {
         let _flushed = FlushGuard::here();
-        let name = "linear";
+        let name = LINEAR.name;
         let shape = layer_shape(x, weight);
         let mut y = self.take_block(name, &shape)?;
         let bias = bias.map(|bias| f32s(name, bias)).transpose()?;
@@ -87,9 +81,9 @@ impl Cpu {
     }
 
     /// z = x W^T + bias, and GELU of it.
-    pub(crate) fn affine_gelu(&self, x: &Array, weight: &Array, bias: &Array) -> Result<(Array, Array)> {
+    pub(crate) fn affine_gelu(&self, [x, weight, bias]: [&Array; 3]) -> Result<[Array; 2]> {
         let _flushed = FlushGuard::here();
-        let name = "linear_gelu";
+        let name = LINEAR_GELU.name;
         let shape = layer_shape(x, weight);
         let (mut z, mut y) = (self.take_block(name, &shape)?, self.take_block(name, &shape)?);
         let finish = Finish::Gelu(RowPointers { at: y.as_mut_ptr(), stride: shape.last() });
@@ -97,13 +91,13 @@ impl Cpu {
         unsafe {
             self.weight_product((x, weight, WeightUse::Forward), Start::Bias(f32s(name, bias)?), finish, &mut z)?
         };
-        Ok((self.f32_array(z, &shape), self.f32_array(y, &shape)))
+        Ok([self.f32_array(z, &shape), self.f32_array(y, &shape)])
     }
 
     /// The gradient of z, from that of the product of GELU(z) with a weight; and GELU(z).
-    pub(crate) fn affine_gelu_backward(&self, grad: &Array, weight: &Array, z: &Array) -> Result<(Array, Array)> {
+    pub(crate) fn affine_gelu_backward(&self, call: Arguments<'_>) -> Result<Vec<Array>> {
         let _flushed = FlushGuard::here();
-        let name = "linear_gelu";
+        let ([grad, weight, z], name) = (call.operands()?, LINEAR_GELU_BACKWARD.name);
         // The product reads z, and writes GELU(z), in rows as wide as its own.
         if (z.shape.rows(), z.shape.last()) != (grad.shape.rows(), weight.shape.last()) {
             return Err(TensorError::new(
@@ -118,7 +112,7 @@ impl Cpu {
         let finish = Finish::GeluBack { argument, value: RowPointers { at: y.as_mut_ptr(), stride }, strips: STRIP };
         // SAFETY: all three have the rows of the result, which was checked, and `f32s` has checked the length of z.
         unsafe { self.weight_product((grad, weight, WeightUse::Back), Start::Zero, finish, &mut dz)? };
-        Ok((self.f32_array(dz, &z.shape), self.f32_array(y, &z.shape)))
+        Ok(vec![self.f32_array(dz, &z.shape), self.f32_array(y, &z.shape)])
     }
 }
 

@@ -24,6 +24,6 @@ pub(crate) mod token;
 
 pub(crate) mod scan;
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod scan512;
+pub(crate) mod scan_tile;
 
 pub(crate) mod adamw;

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use assay_tensor::{Array, Kernels, LayerNormGradient, Result, Shape};
+use assay_tensor::{Arguments, Array, Kernels, LAYER_NORM_BACKWARD, Result, Shape};
 
 use crate::device::Cpu;
 use crate::memory::storage::{f32s, f32s_mut};
@@ -89,21 +89,17 @@ pub(crate) fn saved_tensors<'a>(
 }
 
 impl Cpu {
-    /// The gradients of layer norm, that of x added to `sum` if there is one.
-    pub(crate) fn norm_backward(
-        &self,
-        mut sum: Option<Array>,
-        saved: SavedTensors<'_>,
-        x: &Array,
-        grad: &Array,
-    ) -> Result<LayerNormGradient> {
+    /// The gradients of layer norm, that of x added to a sum if there is one.
+    pub(crate) fn norm_backward(&self, call: Arguments<'_>) -> Result<Vec<Array>> {
         let _flushed = FlushGuard::here();
-        let name = "layer_norm";
+        let ([x, gain, mean, rstd, grad], name) = (call.operands()?, LAYER_NORM_BACKWARD.name);
+        let saved = saved_tensors(x, gain, mean, rstd)?;
         let d = saved.gain.len();
         let mut parts = self.memory.zeroed_block(name, x.shape.rows().div_ceil(BLOCK) * 2 * d)?;
         let mut sums = vec![0.0; 2 * d];
         let grad = f32s(name, grad)?;
         let mut run = |add, dx: &mut [f32]| norm_gradients(&self.threads, saved, grad, add, dx, &mut parts);
+        let mut sum = call.take_sum(0);
         let in_place = sum.as_mut().and_then(f32s_mut).map(|total| run(true, total)).is_some();
         let dx = match sum {
             Some(sum) if in_place => sum,
@@ -120,7 +116,7 @@ impl Cpu {
         reduce::over_sequences(&parts, &mut sums);
         let of_d = |sums| self.f32_array(sums, &Shape::from(d));
         let bias = of_d(sums.split_off(d));
-        Ok(LayerNormGradient { x: dx, gain: of_d(sums), bias })
+        Ok(vec![dx, of_d(sums), bias])
     }
 }
 

@@ -1,26 +1,26 @@
 //! The diagonal recurrence c_t = a_t c_{t-1} + beta_t and its gradient: one step of time after another, vectorised over
 //! the states, tiles of states shared between threads.
 //!
-//! The arithmetic of a tile is here for every machine, over arrays of lanes, and in `scan512.rs` for AVX-512.
+//! The arithmetic of a tile is here for every machine, over arrays of lanes, and in `scan_tile.rs` for AVX-512 and AVX2.
 //!
 //! A tile's states, its factors and its sums are local from the first step to the last, in registers or in the first
 //! cache, so that memory sees each input and each result once. A step's new state waits for the last one's, two fused
 //! multiply-adds long; tiles are wide enough that several vectors take turns.
 
-use assay_tensor::{Array, Result, Scan, ScanGradient, TensorError};
+use assay_tensor::{Arguments, Array, Result, Scan, ScanBackward, ScanGradient, TensorError};
 
 use crate::device::Cpu;
 use crate::memory::storage::f32s;
 use crate::ops::reduce;
 #[cfg(target_arch = "x86_64")]
-use crate::ops::scan512::{self, Lane, LaneMut};
+use crate::ops::scan_tile::{self, Lane, LaneMut};
 use crate::simd::instructions::simd;
 use crate::threads::denormals::FlushGuard;
 use crate::threads::split::{Disjoint, Threads};
 
-/// States that a tile of [`scan_forward`] has: four vectors of the widest instruction set.
+/// States that a tile of [`scan_forward`] has at most: four vectors of the widest instruction set.
 const FORWARD: usize = 64;
-/// States that a tile of [`scan_gradients`] has, which keeps six numbers a state; with AVX-512 it has as many as [`FORWARD`].
+/// States that a tile of [`scan_gradients`] has at the baseline, which keeps six numbers a state.
 const BACKWARD: usize = 32;
 
 /// The extents of a scan: B sequences of T steps of K states.
@@ -82,12 +82,12 @@ impl Extent {
     }
 }
 
-/// Whether tiles are advanced by `scan512.rs`.
-fn has_avx512() -> bool {
+/// The states of a tile of each direction, if tiles are advanced by `scan_tile.rs`.
+fn vector_widths() -> Option<[usize; 2]> {
     #[cfg(target_arch = "x86_64")]
-    return crate::simd::instructions::level() == crate::simd::instructions::Level::Avx512;
+    return scan_tile::tile_widths();
     #[cfg(not(target_arch = "x86_64"))]
-    return false;
+    return None;
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -318,12 +318,14 @@ pub(crate) fn scan_forward(
     let (decay, input) = (scan.decay_steps(), (steps(input.0), input.1.map(steps)));
     let states = (Disjoint::new(states.0), Disjoint::new(states.1));
     let cost = 0.1 * (extent.t * extent.k.min(FORWARD)) as f64;
-    threads.split_items(extent.tile_count(FORWARD), 1, cost, |range| {
-        for tile in range.map(|i| extent.tile_at(i, FORWARD)) {
+    let vectors = vector_widths();
+    let width = vectors.map_or(FORWARD, |[width, _]| width);
+    threads.split_items(extent.tile_count(width), 1, cost, |range| {
+        for tile in range.map(|i| extent.tile_at(i, width)) {
             #[cfg(target_arch = "x86_64")]
-            if has_avx512() {
+            if vectors.is_some() {
                 let zeros = Steps { elements: &[0.0; FORWARD], stride: 0 };
-                let call = scan512::Forward {
+                let call = scan_tile::Forward {
                     steps: extent.t,
                     decay: [decay.0, decay.1].map(|a| a.lane_at(extent, tile)),
                     input: [
@@ -333,9 +335,9 @@ pub(crate) fn scan_forward(
                     carry: [carry.0, carry.1].map(|c| extent.carry_lane(c, tile)),
                     states: [&states.0, &states.1].map(|y| extent.output_lane(y, tile)),
                 };
-                // SAFETY: the machine has AVX-512; lanes have asserted that the tile lies in their slices; each tile is
+                // SAFETY: the machine has the vectors; lanes have asserted that the tile lies in their slices; each tile is
                 // advanced by one thread.
-                unsafe { scan512::scan_tile(call, tile.n) };
+                unsafe { scan_tile::scan_tile(call, tile.n) };
                 continue;
             }
             forward_tile(extent, tile, decay, input, carry, &states);
@@ -377,12 +379,13 @@ pub(crate) fn scan_gradients(
     // A segment that the sequence does not reach the end of cuts nothing.
     let segment = segment.unwrap_or(usize::MAX).max(1);
     let cost = 0.25 * (extent.t * extent.k.min(BACKWARD)) as f64;
-    let width = if has_avx512() { FORWARD } else { BACKWARD };
+    let vectors = vector_widths();
+    let width = vectors.map_or(BACKWARD, |[_, width]| width);
     threads.split_items(extent.tile_count(width), 1, cost, |range| {
         for tile in range.map(|i| extent.tile_at(i, width)) {
             #[cfg(target_arch = "x86_64")]
-            if has_avx512() {
-                let call = scan512::Backward {
+            if vectors.is_some() {
+                let call = scan_tile::Backward {
                     steps: extent.t,
                     segment,
                     decay: [decay.0, decay.1].map(|a| a.lane_at(extent, tile)),
@@ -394,7 +397,7 @@ pub(crate) fn scan_gradients(
                     sums: sums.each_ref().map(|y| extent.sum_lane(y, tile)),
                 };
                 // SAFETY: as in `forward`.
-                unsafe { scan512::scan_tile_backward(call, tile.n) };
+                unsafe { scan_tile::scan_tile_backward(call, tile.n) };
                 continue;
             }
             let place = tile.b * extent.k + tile.from;
@@ -406,15 +409,23 @@ pub(crate) fn scan_gradients(
 }
 
 impl Cpu {
-    /// The gradient of the scan, see [`assay_tensor::Kernels::diagonal_scan_backward`].
-    pub(crate) fn scan_backward(
-        &self,
-        args: Scan<'_, Array>,
-        states: (&Array, &Array),
-        grad: (Option<&Array>, Option<&Array>),
-    ) -> Result<ScanGradient> {
+    /// The operation `diagonal_scan`.
+    pub(crate) fn scan_states(&self, call: Arguments<'_>) -> Result<Vec<Array>> {
+        let _flushed = FlushGuard::here();
+        let (name, args) = ("diagonal_scan", Scan::of_call(call)?);
+        let shape = &args.input_re.shape;
+        let (mut re, mut im) = (self.take_block(name, shape)?, self.take_block(name, shape)?);
+        let input_im = args.input_im.map(|x| f32s(name, x)).transpose()?;
+        let input = (f32s(name, args.input_re)?, input_im);
+        scan_forward(&self.threads, recurrence_of(&args)?, input, (&mut re, &mut im));
+        Ok(vec![self.f32_array(re, shape), self.f32_array(im, shape)])
+    }
+
+    /// The operation `diagonal_scan_backward`.
+    pub(crate) fn scan_backward(&self, call: Arguments<'_>) -> Result<Vec<Array>> {
         let _flushed = FlushGuard::here();
         let name = "diagonal_scan";
+        let ScanBackward { scan: args, states, grad } = ScanBackward::of_call(call)?;
         let (shape, carry, decay) = (&args.input_re.shape, &args.carry_re.shape, &args.decay_re.shape);
         let (mut re, mut im) = (self.take_block(name, shape)?, self.take_block(name, shape)?);
         let zeroed = || self.memory.zeroed_block(name, carry.numel());
@@ -446,12 +457,13 @@ impl Cpu {
             },
             input: (self.f32_array(re, shape), self.f32_array(im, shape)),
             carry: (self.f32_array(carry_re, carry), self.f32_array(carry_im, carry)),
-        })
+        }
+        .into_values())
     }
 }
 
 /// The arguments that both directions of the scan share.
-pub(crate) fn recurrence_of<'a>(args: &Scan<'a, Array>) -> Result<Recurrence<'a>> {
+fn recurrence_of<'a>(args: &Scan<'a, Array>) -> Result<Recurrence<'a>> {
     let name = "diagonal_scan";
     let [b, t, k] = *args.input_re.dims() else {
         return Err(TensorError::new(name, "the input should be [B, T, K]").shapes([&args.input_re.shape]));

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use assay_tensor::{Array, HIDDEN, Result, Routed, Shape, TokenAttention, TokenRouting};
+use assay_tensor::{Arguments, Array, HIDDEN, Result, Rotary, Shape};
 
 use crate::device::Cpu;
 use crate::matmul::dots::dot_rows;
@@ -122,23 +122,26 @@ fn attend_head<'a>(
 }
 
 impl Cpu {
-    /// Attention of one token, see [`TokenAttention`].
-    pub(crate) fn attend_one(&self, token: TokenAttention<'_, Array>) -> Result<[Array; 3]> {
+    /// The operation `attend_token`: attention of one token to those before it.
+    pub(crate) fn attend_token(&self, call: Arguments<'_>) -> Result<Vec<Array>> {
         let _flushed = FlushGuard::here();
-        let (name, heads) = ("attend_token", token.heads);
-        let (batch, all) = (token.qkv.dims()[0], token.qkv.shape.last() / 3);
+        let name = "attend_token";
+        let (qkv, rotary) = (call.input(0)?, Rotary::of_call(call, 1)?);
+        let (heads, scale) = (call.required("heads")? as usize, call.required("scale")? as f32);
+        let (batch, all) = (qkv.dims()[0], qkv.shape.last() / 3);
         let width = all / heads;
-        let segments = token.past.iter().map(|(keys, values)| {
+        let (past, _) = call.inputs[if rotary.is_some() { 3 } else { 1 }..].as_chunks::<2>();
+        let segments = past.iter().map(|[keys, values]| {
             Ok(CacheSegment { keys: f32s(name, keys)?, values: f32s(name, values)?, length: keys.dims()[2] })
         });
         let segments = segments.collect::<Result<Vec<_>>>()?;
-        let (kept, joined) = segments.split_at(segments.len() - token.joined);
+        let (kept, joined) = segments.split_at(segments.len() - call.count("joined").unwrap_or(0));
         let count = |segments: &[CacheSegment<'_>]| segments.iter().map(|segment| segment.length).sum::<usize>();
         let (old, new) = (count(kept), count(joined) + 1);
         let (shape, grown) = (Shape::from([batch, 1, all]), Shape::from([batch, heads, new, width]));
         let (mut seen, mut keys, mut values) =
             (self.take_block(name, &shape)?, self.take_block(name, &grown)?, self.take_block(name, &grown)?);
-        let (qkv, tables) = (f32s(name, token.qkv)?, token.rotary.map(rotary_tables).transpose()?);
+        let (qkv, tables) = (f32s(name, qkv)?, rotary.map(rotary_tables).transpose()?);
         if !seen.is_empty() {
             let run = new * width;
             let outputs = [(&mut seen[..], width), (&mut keys, run), (&mut values, run)];
@@ -162,7 +165,7 @@ impl Cpu {
                     let (query, scores) = scratch.split_at_mut(width);
                     copy_rotated(part(0), tables, query);
                     attend_head(
-                        (query, token.scale as f32),
+                        (query, scale),
                         kept.iter().map(|p| p.head_rows(row, width)),
                         (keys, values),
                         scores,
@@ -172,21 +175,23 @@ impl Cpu {
                 LAST.set(scratch);
             });
         }
-        Ok([self.f32_array(seen, &shape), self.f32_array(keys, &grown), self.f32_array(values, &grown)])
+        Ok(vec![self.f32_array(seen, &shape), self.f32_array(keys, &grown), self.f32_array(values, &grown)])
     }
 
-    /// One token and the slots, see [`TokenRouting`].
-    pub(crate) fn route_one(&self, token: TokenRouting<'_, Array>) -> Result<Routed<Array>> {
+    /// The operation `route_token` of PULSE: reads the slots with one token, and writes it to them.
+    pub(crate) fn route_token(&self, call: Arguments<'_>) -> Result<Vec<Array>> {
         let _flushed = FlushGuard::here();
         let name = "route_token";
-        let [batch, slots, both] = [0, 1, 2].map(|axis| token.sides.dims()[axis]);
+        let (projected, sides, top_k) = (call.input(0)?, call.input(1)?, call.count("top_k"));
+        let written =
+            if let [_, _, sum, mass] = call.inputs { Some((f32s(name, sum)?, f32s(name, mass)?)) } else { None };
+        let [batch, slots, both] = [0, 1, 2].map(|axis| sides.dims()[axis]);
         let width = both / 2;
         let [of_weights, of_read] = [slots, width].map(|last| Shape::from([batch, 1, last]));
         let [of_sum, of_mass] = [width, 1].map(|last| Shape::from([batch, slots, last]));
         let (mut weights, mut read) = (self.take_block(name, &of_weights)?, self.take_block(name, &of_read)?);
         let (mut sum, mut mass) = (self.take_block(name, &of_sum)?, self.take_block(name, &of_mass)?);
-        let written = token.written.map(|(sum, mass)| Ok((f32s(name, sum)?, f32s(name, mass)?))).transpose()?;
-        let (projected, sides) = (f32s(name, token.projected)?, f32s(name, token.sides)?);
+        let (projected, sides) = (f32s(name, projected)?, f32s(name, sides)?);
         let scale = 1.0 / (width as f32).sqrt();
         let outputs = [(&mut weights[..], slots), (&mut read, width), (&mut sum, slots * width), (&mut mass, slots)];
         self.threads.split_rows(
@@ -202,7 +207,7 @@ impl Cpu {
                     let weights = &mut weights[i * slots..][..slots];
                     let (scores, mask) = scratch.split_at_mut(slots);
                     dot_rows(query, sides, both, scale, scores);
-                    if let Some(kept) = token.top_k {
+                    if let Some(kept) = top_k {
                         top_k_rows(scores, kept, slots, mask);
                         scores.iter_mut().zip(mask).for_each(|(score, kept)| *score += (*kept - 1.0) * HIDDEN as f32);
                     }
@@ -217,11 +222,11 @@ impl Cpu {
                 LAST.set(scratch);
             },
         );
-        Ok(Routed {
-            weights: self.f32_array(weights, &of_weights),
-            read: self.f32_array(read, &of_read),
-            sum: self.f32_array(sum, &of_sum),
-            mass: self.f32_array(mass, &of_mass),
-        })
+        Ok(vec![
+            self.f32_array(weights, &of_weights),
+            self.f32_array(read, &of_read),
+            self.f32_array(sum, &of_sum),
+            self.f32_array(mass, &of_mass),
+        ])
     }
 }

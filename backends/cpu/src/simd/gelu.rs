@@ -11,11 +11,9 @@
 //! twice the time. Near 0 the gate is right to 1 ulp, at -4 to 3; below -5.8, where GELU is less than 6e-10, it is 0.
 
 #[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::__m512;
+use std::arch::x86_64::{__m256, __m512};
 
-use crate::simd::instructions::{LINE, prefetch, simd};
-#[cfg(target_arch = "x86_64")]
-use crate::simd::instructions::{Level, level};
+use crate::simd::instructions::{LINE, Level, level, prefetch};
 use crate::simd::lanes::Lanes;
 use crate::simd::math::ROUND;
 use crate::simd::rows::{RowPointers, strip_offset};
@@ -264,36 +262,37 @@ unsafe fn gradients_of<L: Lanes>(
     }
 }
 
-simd! {
-    fn values_portable(x: RowPointers<*const f32>, y: RowPointers<*mut f32>, extent: [usize; 2]) {
-        // SAFETY: the caller vouches for the rows.
-        unsafe { values_of::<f32>(x, y, extent) };
-    }
+/// The two functions for rows, on vectors of a type.
+macro_rules! functions_of_rows {
+    ($($(#[$attribute:meta])* $lanes:ty: $values:ident, $gradients:ident;)*) => {$(
+        $(#[$attribute])*
+        unsafe fn $values(x: RowPointers<*const f32>, y: RowPointers<*mut f32>, extent: [usize; 2]) {
+            // SAFETY: as the caller says.
+            unsafe { values_of::<$lanes>(x, y, extent) };
+        }
 
-    fn gradients_portable(x: RowPointers<*const f32>, grad: RowPointers<*mut f32>, y: RowPointers<*mut f32>, strips: usize, extent: [usize; 2]) {
-        // SAFETY: as above.
-        unsafe { gradients_of::<f32>(x, grad, y, strips, extent) };
-    }
+        $(#[$attribute])*
+        unsafe fn $gradients(
+            x: RowPointers<*const f32>,
+            grad: RowPointers<*mut f32>,
+            y: RowPointers<*mut f32>,
+            strips: usize,
+            extent: [usize; 2],
+        ) {
+            // SAFETY: as the caller says.
+            unsafe { gradients_of::<$lanes>(x, grad, y, strips, extent) };
+        }
+    )*};
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-unsafe fn values_512(x: RowPointers<*const f32>, y: RowPointers<*mut f32>, extent: [usize; 2]) {
-    // SAFETY: as the caller says.
-    unsafe { values_of::<__m512>(x, y, extent) };
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-unsafe fn gradients_512(
-    x: RowPointers<*const f32>,
-    grad: RowPointers<*mut f32>,
-    y: RowPointers<*mut f32>,
-    strips: usize,
-    extent: [usize; 2],
-) {
-    // SAFETY: as the caller says.
-    unsafe { gradients_of::<__m512>(x, grad, y, strips, extent) };
+functions_of_rows! {
+    f32: values_portable, gradients_portable;
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    __m256: values_256, gradients_256;
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    __m512: values_512, gradients_512;
 }
 
 /// y = GELU(x): rows of so many numbers. They may be the same.
@@ -302,12 +301,16 @@ unsafe fn gradients_512(
 ///
 /// The rows of x must be valid for reads, those of y for writes.
 pub(crate) unsafe fn gelu_rows(x: RowPointers<*const f32>, y: RowPointers<*mut f32>, extent: [usize; 2]) {
-    #[cfg(target_arch = "x86_64")]
-    if level() == Level::Avx512 {
-        // SAFETY: the machine has AVX-512; the caller vouches for the rows.
-        return unsafe { values_512(x, y, extent) };
+    // SAFETY: the machine has the level's instructions; the caller vouches for the rows.
+    unsafe {
+        match level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => values_512(x, y, extent),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => values_256(x, y, extent),
+            Level::Baseline => values_portable(x, y, extent),
+        }
     }
-    values_portable(x, y, extent);
 }
 
 /// The gradient of GELU's value becomes that of its argument x, and y = GELU(x), in strips that begin `strips` apart.
@@ -322,12 +325,16 @@ pub(crate) unsafe fn gelu_gradient_rows(
     strips: usize,
     extent: [usize; 2],
 ) {
-    #[cfg(target_arch = "x86_64")]
-    if level() == Level::Avx512 {
-        // SAFETY: the machine has AVX-512; the caller vouches for the rows.
-        return unsafe { gradients_512(x, grad, y, strips, extent) };
+    // SAFETY: as above.
+    unsafe {
+        match level() {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => gradients_512(x, grad, y, strips, extent),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => gradients_256(x, grad, y, strips, extent),
+            Level::Baseline => gradients_portable(x, grad, y, strips, extent),
+        }
     }
-    gradients_portable(x, grad, y, strips, extent);
 }
 
 /// y = GELU(x).

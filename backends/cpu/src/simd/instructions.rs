@@ -1,6 +1,5 @@
 //! Instruction sets: loops that are compiled for each, and the choice at run time.
 
-#[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
 
 use assay_tensor::TensorError;
@@ -41,8 +40,8 @@ macro_rules! simd {
 }
 pub(crate) use simd;
 
-/// The instruction sets that loops are compiled for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The instruction sets that loops are compiled for, the higher ones last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// What the target always has.
     Baseline,
@@ -54,55 +53,84 @@ pub(crate) enum Level {
     Avx512,
 }
 
-/// The environment variable that names the highest instruction set to use: `avx512`, `avx2` or `baseline`. `tests/sanitize` runs
-/// every kernel on each.
-#[cfg(target_arch = "x86_64")]
-const VARIABLE: &str = "ASSAY_ISA";
+impl Level {
+    const ALL: &[Level] = &[
+        Level::Baseline,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2,
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512,
+    ];
 
-/// The highest level that [`VARIABLE`] allows; the highest of all where it is not set. Errors on an unknown name.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn allowed_level() -> Result<Level, TensorError> {
-    match std::env::var_os(VARIABLE) {
-        None => Ok(Level::Avx512),
-        Some(name) => match name.to_str() {
-            Some("avx512") => Ok(Level::Avx512),
-            Some("avx2") => Ok(Level::Avx2),
-            Some("baseline") => Ok(Level::Baseline),
-            _ => Err(TensorError::new("device", format!("{VARIABLE} is `{}`", name.display()))
-                .hint("set it to `avx512`, `avx2` or `baseline`, or unset it")),
-        },
+    fn name(self) -> &'static str {
+        match self {
+            Level::Baseline => "baseline",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "avx512",
+        }
     }
 }
 
-/// What the kernels may use: all that there is.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn allowed_level() -> Result<Level, TensorError> {
-    Ok(Level::Baseline)
-}
+/// The environment variable that names the instruction set to use instead of the highest one: `avx512`, `avx2` or `baseline`.
+const VARIABLE: &str = "ASSAY_ISA";
 
-/// The best that this machine has and [`VARIABLE`] allows: asked once, as loops of a few numbers ask for it too.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-pub(crate) fn level() -> Level {
-    static LEVEL: OnceLock<Level> = OnceLock::new();
-    *LEVEL.get_or_init(|| {
+/// The highest level that this machine has.
+fn highest_level() -> Level {
+    #[cfg(target_arch = "x86_64")]
+    {
         let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
         let avx512 = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
-        match (allowed_level(), avx2, avx512) {
-            (Ok(Level::Avx512) | Err(_), true, true) => Level::Avx512,
-            (Ok(Level::Avx512 | Level::Avx2) | Err(_), true, _) => Level::Avx2,
-            _ => Level::Baseline,
+        match (avx2, avx512) {
+            (true, true) => return Level::Avx512,
+            (true, false) => return Level::Avx2,
+            _ => {}
         }
-    })
+    }
+    Level::Baseline
 }
 
-/// The best that this machine has.
-#[cfg(not(target_arch = "x86_64"))]
+/// The names of the levels that this machine has, the highest last: the values that `ASSAY_ISA` may have.
+pub fn supported_levels() -> Vec<&'static str> {
+    levels_up_to(highest_level()).map(Level::name).collect()
+}
+
+fn levels_up_to(highest: Level) -> impl Iterator<Item = Level> {
+    Level::ALL.iter().copied().filter(move |level| *level <= highest)
+}
+
+/// The level that [`VARIABLE`] names, the highest one if it is not set.
+///
+/// # Errors
+/// If it names an unknown level, or one that this machine does not have.
+pub(crate) fn chosen_level() -> Result<Level, TensorError> {
+    let name = std::env::var_os(VARIABLE).map(|name| name.to_string_lossy().into_owned());
+    choose_level(name.as_deref(), highest_level())
+}
+
+fn choose_level(name: Option<&str>, highest: Level) -> Result<Level, TensorError> {
+    let Some(name) = name else { return Ok(highest) };
+    if let Some(level) = levels_up_to(highest).find(|level| level.name() == name) {
+        return Ok(level);
+    }
+    let problem = match ["avx512", "avx2"].contains(&name) {
+        true => "an instruction set that this processor does not have",
+        false => "not an instruction set",
+    };
+    let known: Vec<String> = levels_up_to(highest).map(|level| format!("`{}`", level.name())).collect();
+    Err(TensorError::new("device", format!("{VARIABLE} is `{name}`, {problem}"))
+        .hint(format!("unset it, or set it to {}", known.join(" or "))))
+}
+
+/// [`chosen_level`], determined once, as loops of a few numbers ask for it too. A device is refused if the choice is an error.
+#[inline]
 pub(crate) fn level() -> Level {
-    Level::Baseline
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    *LEVEL.get_or_init(|| chosen_level().unwrap_or_else(|_| highest_level()))
 }
 
 /// The processor's name, as it gives it, and its architecture where it gives none.
@@ -132,8 +160,12 @@ pub(crate) fn feature_names() -> Vec<String> {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => names.extend(["avx512".to_owned(), "fma".to_owned()]),
     }
-    if has_vnni() {
-        names.push("avx512_vnni".to_owned());
+    match byte_instructions() {
+        #[cfg(target_arch = "x86_64")]
+        Some(ByteInstructions::Avx512Vnni) => names.push("avx512_vnni".to_owned()),
+        #[cfg(target_arch = "x86_64")]
+        Some(ByteInstructions::AvxVnni) => names.push("avx_vnni".to_owned()),
+        _ => {}
     }
     names
 }
@@ -153,10 +185,61 @@ pub(crate) fn prefetch(at: *const f32) {
     let _ = at;
 }
 
-/// Whether the machine multiplies bytes.
-pub(crate) fn has_vnni() -> bool {
+/// The instructions that multiply bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ByteInstructions {
+    /// `vpdpbusd` on vectors of 512 bits.
     #[cfg(target_arch = "x86_64")]
-    return level() == Level::Avx512 && is_x86_feature_detected!("avx512vnni");
-    #[cfg(not(target_arch = "x86_64"))]
-    return false;
+    Avx512Vnni,
+    /// `vpdpbusd` on vectors of 256 bits.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
+    /// `vpmaddwd`, of 16 bits.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+}
+
+/// What multiplies bytes here; none at the baseline.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn byte_instructions() -> Option<ByteInstructions> {
+    match level() {
+        Level::Avx512 if is_x86_feature_detected!("avx512vnni") => Some(ByteInstructions::Avx512Vnni),
+        Level::Baseline => None,
+        _ if is_x86_feature_detected!("avxvnni") => Some(ByteInstructions::AvxVnni),
+        _ => Some(ByteInstructions::Avx2),
+    }
+}
+
+/// What multiplies bytes here: loops for every machine.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn byte_instructions() -> Option<ByteInstructions> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lower_levels_can_be_chosen_and_others_are_refused() {
+        assert_eq!(choose_level(None, Level::Baseline), Ok(Level::Baseline));
+        assert_eq!(choose_level(Some("baseline"), *Level::ALL.last().unwrap()), Ok(Level::Baseline));
+        for (name, words) in [
+            ("avx2", "ASSAY_ISA is `avx2`, an instruction set that this processor does not have"),
+            ("avx512", "ASSAY_ISA is `avx512`, an instruction set that this processor does not have"),
+            ("sse", "ASSAY_ISA is `sse`, not an instruction set"),
+            ("", "ASSAY_ISA is ``, not an instruction set"),
+        ] {
+            let error = choose_level(Some(name), Level::Baseline).unwrap_err().to_string();
+            assert!(error.contains(words) && error.contains("unset it, or set it to `baseline`"), "{error}");
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn every_level_up_to_the_highest_can_be_chosen() {
+        assert_eq!(choose_level(Some("avx2"), Level::Avx512), Ok(Level::Avx2));
+        assert_eq!(choose_level(Some("avx512"), Level::Avx512), Ok(Level::Avx512));
+        assert!(choose_level(Some("avx512"), Level::Avx2).unwrap_err().to_string().contains("`baseline` or `avx2`"));
+    }
 }

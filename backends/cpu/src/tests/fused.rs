@@ -1,6 +1,10 @@
 //! Normalisation, losses, attention, the scan, int8 layers and AdamW.
 
-use assay_tensor::{AdamW, AttentionKind, AttentionOptions, Scan};
+use assay_tensor::{
+    AdamW, Arguments, Array, Attention, AttentionBackward, AttentionKind, AttentionOptions, CROSS_ENTROPY,
+    CROSS_ENTROPY_BACKWARD, FusedOp, LAYER_NORM, LAYER_NORM_BACKWARD, LOG_SOFTMAX, LOG_SOFTMAX_BACKWARD, SOFTMAX,
+    SOFTMAX_BACKWARD, Scan, ScanBackward,
+};
 
 use super::check_operation;
 
@@ -9,13 +13,14 @@ fn softmax_and_its_gradients() {
     for shape in [[1, 1], [5, 3], [9, 16], [33, 70], [0, 4], [3, 200]] {
         check_operation("softmax", 3e-6, |k, o| {
             let (x, g) = (o.numbers_between(-9.0, 9.0, shape), o.random_floats(shape));
-            let (y, l) = (k.softmax(&x)?, k.log_softmax(&x)?);
-            let (dx, dl) = (k.softmax_backward(&y, &g)?, k.log_softmax_backward(&l, &g)?);
-            Ok(vec![y, l, dx, dl])
+            let run = |op: &FusedOp, inputs: &[&Array]| op.run(k, Arguments::new(inputs, &[]));
+            let (y, l) = (run(&SOFTMAX, &[&x])?, run(&LOG_SOFTMAX, &[&x])?);
+            let (dx, dl) = (run(&SOFTMAX_BACKWARD, &[&y[0], &g])?, run(&LOG_SOFTMAX_BACKWARD, &[&l[0], &g])?);
+            Ok([y, l, dx, dl].concat())
         });
     }
     check_operation("softmax of large numbers", 3e-6, |k, o| {
-        Ok(vec![k.softmax(&o.numbers_between(9e4, 9.1e4, [3, 20]))?])
+        SOFTMAX.run(k, Arguments::new(&[&o.numbers_between(9e4, 9.1e4, [3, 20])], &[]))
     });
 }
 
@@ -26,9 +31,9 @@ fn layer_norm_and_its_gradients() {
             let d = shape[shape.len() - 1];
             let (x, g) = (o.random_floats(shape.clone()), o.random_floats(shape.clone()));
             let (gain, bias) = (o.random_floats(d), o.random_floats(d));
-            let n = k.layer_norm(&x, &gain, &bias, 1e-2)?;
-            let d = k.layer_norm_backward(&x, &gain, &n.mean, &n.rstd, &g)?;
-            Ok(vec![n.y, n.mean, n.rstd, d.x, d.gain, d.bias])
+            let n = LAYER_NORM.run(k, Arguments::new(&[&x, &gain, &bias], &[("eps", 1e-2)]))?;
+            let d = LAYER_NORM_BACKWARD.run(k, Arguments::new(&[&x, &gain, &n[1], &n[2], &g], &[]))?;
+            Ok([n, d].concat())
         });
     }
 }
@@ -38,9 +43,10 @@ fn cross_entropy_and_its_gradient() {
     for (n, v, smoothing) in [(1, 1, 0.0), (7, 5, 0.0), (7, 33, 0.1), (40, 300, 1.0), (0, 3, 0.2)] {
         check_operation("cross_entropy", 5e-6, |k, o| {
             let (x, targets, g) = (o.numbers_between(-5.0, 5.0, [n, v]), o.random_ids(v, n), o.random_floats(n));
-            let (loss, lse) = k.cross_entropy(&x, &targets, smoothing)?;
-            let dx = k.cross_entropy_backward(&x, &targets, &lse, &g, smoothing)?;
-            Ok(vec![loss, lse, dx])
+            let settings = [("smoothing", smoothing)];
+            let y = CROSS_ENTROPY.run(k, Arguments::new(&[&x, &targets], &settings))?;
+            let dx = CROSS_ENTROPY_BACKWARD.run(k, Arguments::new(&[&x, &targets, &y[1], &g], &settings))?;
+            Ok([y, dx].concat())
         });
     }
 }
@@ -58,9 +64,10 @@ fn attention_and_its_gradients() {
                 check_operation("attention", 5e-5, |kernels, o| {
                     let (q, g) = (o.random_floats([b, h, tq, d]), o.random_floats([b, h, tq, d]));
                     let (k, v) = (o.random_floats([b, h, tk, d]), o.random_floats([b, h, tk, d]));
-                    let (out, lse) = kernels.attention(&q, &k, &v, options)?;
-                    let d = kernels.attention_backward(&q, &k, &v, &out, &lse, &g, options)?;
-                    Ok(vec![out, lse, d.q, d.k, d.v])
+                    let of = Attention { q: &q, k: &k, v: &v, options };
+                    let (out, lse) = of.run(kernels)?;
+                    let [dq, dk, dv] = AttentionBackward { of, out: &out, lse: &lse, grad: &g }.run(kernels)?;
+                    Ok(vec![out, lse, dq, dk, dv])
                 });
             }
         }
@@ -87,9 +94,9 @@ fn scan_and_its_gradients() {
                         carry_im: &carry_im,
                         segment,
                     };
-                    let (re, im) = kernels.diagonal_scan(scan)?;
+                    let (re, im) = scan.run(kernels)?;
                     let grad = (parts.0.then_some(&grad_re), parts.1.then_some(&grad_im));
-                    let d = kernels.diagonal_scan_backward(scan, (&re, &im), grad)?;
+                    let d = ScanBackward { scan, states: (&re, &im), grad }.run(kernels)?;
                     let mut found = vec![re, im, d.decay.0, d.decay.1, d.input.0, d.carry.0, d.carry.1];
                     // Where the input is real, its imaginary part has no gradient to speak of.
                     found.extend(complex.then_some(d.input.1));

@@ -1,6 +1,6 @@
 //! Elementwise operations, reductions, products and movement.
 
-use assay_tensor::{Binary, DType, Kernels, Reduce, Unary};
+use assay_tensor::{Binary, DType, Kernels, Linear, Reduce, Unary};
 
 use super::check_operation;
 
@@ -124,8 +124,8 @@ fn large_products_are_cut_by_their_shape_alone() {
                 (o.numbers_between(-1.0, 1.0, [m, k]), o.numbers_between(-1.0, 1.0, [n, k]), o.random_floats(n));
             let (g, x) = (o.random_floats([m, n]), o.random_floats([m, k]));
             Ok(vec![
-                kernels.linear(&a, &w, Some(&bias))?,
-                kernels.linear(&a, &w, None)?,
+                Linear { x: &a, weight: &w, bias: Some(&bias), base: None }.run(kernels)?,
+                Linear { x: &a, weight: &w, bias: None, base: None }.run(kernels)?,
                 kernels.matmul(&g, &w, false, false)?,
                 kernels.unary(Unary::Scale(1e-2), &kernels.matmul(&g, &x, true, false)?)?,
             ])

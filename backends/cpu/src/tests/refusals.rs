@@ -1,6 +1,9 @@
 //! What is refused, and that denormals are flushed.
 
-use assay_tensor::{Array, DType, Device, HostData, Shape, Unary};
+use assay_tensor::{
+    Arguments, Array, CROSS_ENTROPY, CROSS_ENTROPY_BACKWARD, DType, Device, HostData, LINEAR_GELU_BACKWARD, Shape,
+    Unary,
+};
 
 fn upload(device: &Device, data: HostData) -> Array {
     let shape = Shape::from(data.len());
@@ -26,9 +29,10 @@ fn ids_beyond_the_table_are_refused() {
     let error = k.gather_rows(&table, &ids).unwrap_err().to_string();
     assert!(error.starts_with("rows: id 3 at position 2 is beyond the 3 rows"), "{error}");
     assert!(k.scatter_add_rows(&table, &ids, 3).is_err());
-    assert!(k.cross_entropy(&table, &ids, 0.0).is_err());
+    let smoothing = [("smoothing", 0.0)];
+    assert!(CROSS_ENTROPY.run(k, Arguments::new(&[&table, &ids], &smoothing)).is_err());
     let one = upload(&device, HostData::F32(vec![0.0; 3]));
-    assert!(k.cross_entropy_backward(&table, &ids, &one, &one, 0.0).is_err());
+    assert!(CROSS_ENTROPY_BACKWARD.run(k, Arguments::new(&[&table, &ids, &one, &one], &smoothing)).is_err());
 }
 
 #[test]
@@ -56,12 +60,13 @@ fn a_gelu_argument_of_another_shape_is_refused() {
     let floats = |shape: &[usize]| k.full(&Shape::from(shape), DType::F32, 0.5).unwrap();
     // Rows of the result have 5 elements: with rows of 20, the last ones would lie beyond its end.
     let (grad, weight) = (floats(&[8, 3]), floats(&[3, 5]));
+    let back = |shape: &[usize]| LINEAR_GELU_BACKWARD.run(k, Arguments::new(&[&grad, &weight, &floats(shape)], &[]));
     for shape in [&[4, 20][..], &[2, 20], &[40, 1], &[40], &[4, 2, 10]] {
-        let error = k.linear_gelu_backward(&grad, &weight, &floats(shape)).unwrap_err().to_string();
-        assert!(error.starts_with("linear_gelu: z should have a row for each"), "{error}");
+        let error = back(shape).unwrap_err().to_string();
+        assert!(error.starts_with("linear_gelu_backward: z should have a row for each"), "{error}");
     }
-    assert!(k.linear_gelu_backward(&grad, &weight, &floats(&[8, 5])).is_ok());
-    assert!(k.linear_gelu_backward(&grad, &weight, &floats(&[2, 4, 5])).is_ok());
+    assert!(back(&[8, 5]).is_ok());
+    assert!(back(&[2, 4, 5]).is_ok());
 }
 
 #[cfg(target_arch = "x86_64")]

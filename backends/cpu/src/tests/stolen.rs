@@ -3,7 +3,8 @@
 use std::sync::Mutex;
 
 use assay_tensor::{
-    Array, AttentionKind, AttentionOptions, DType, Device, FeedForward, FeedForwardSums, HostData, Kernels, Result,
+    Arguments, Array, Attention, AttentionBackward, AttentionKind, AttentionOptions, DType, Device, FeedForward,
+    FeedForwardBackward, HostData, Kernels, LAYER_NORM, LAYER_NORM_BACKWARD, Result,
 };
 
 use super::{Operands, run_work};
@@ -14,23 +15,23 @@ fn work(k: &dyn Kernels, o: &mut Operands<'_>) -> Result<Vec<Array>> {
     let (x, grad) = (o.random_floats([1, 400, 96]), o.random_floats([1, 400, 96]));
     let (up, down) = (o.random_floats([300, 96]), o.random_floats([96, 300]));
     let (u, d, gain) = (o.random_floats(300), o.random_floats(96), o.random_floats(96));
-    let (z, y) = k.feed_forward(Some(&x), &x, (&up, &u), (&down, &d), None)?;
+    let [y, z] = FeedForward { x: &x, up: (&up, &u), down: (&down, &d), base: Some(&x), bf16: false }.run(k)?;
     let mut results = Vec::new();
     for kept in [DType::F32, DType::Bf16] {
         let argument = k.cast(&z, kept)?;
-        let call = FeedForward { x: &x, up: &up, argument: &argument, down: &down, grad: &grad };
-        let back = k.feed_forward_backward(call, FeedForwardSums::default())?;
-        results.extend([back.x, back.up, back.up_bias, back.down]);
+        let call = FeedForwardBackward { x: &x, up: &up, argument: &argument, down: &down, grad: &grad };
+        results.extend(call.run(k, [None, None, None])?);
     }
-    let normal = k.layer_norm(&x, &gain, &d, 1e-5)?;
-    let back = k.layer_norm_backward(&x, &gain, &normal.mean, &normal.rstd, &grad)?;
-    results.extend([z, y, normal.y, back.x, back.gain, back.bias]);
+    let normal = LAYER_NORM.run(k, Arguments::new(&[&x, &gain, &d], &[("eps", 1e-5)]))?;
+    let back = LAYER_NORM_BACKWARD.run(k, Arguments::new(&[&x, &gain, &normal[1], &normal[2], &grad], &[]))?;
+    results.extend([vec![z, y], normal, back].concat());
     let [q, key, v, g] = [(); 4].map(|()| o.random_floats([1, 4, 300, 40]));
     for kind in [AttentionKind::Full, AttentionKind::Flash] {
         let options = AttentionOptions { causal: true, scale: 0.2, kind };
-        let (out, lse) = k.attention(&q, &key, &v, options)?;
-        let back = k.attention_backward(&q, &key, &v, &out, &lse, &g, options)?;
-        results.extend([out, lse, back.q, back.k, back.v]);
+        let of = Attention { q: &q, k: &key, v: &v, options };
+        let (out, lse) = of.run(k)?;
+        results.extend(AttentionBackward { of, out: &out, lse: &lse, grad: &g }.run(k)?);
+        results.extend([out, lse]);
     }
     results.push(k.matmul(&o.random_floats([300, 400]), &o.random_floats([400, 200]), false, false)?);
     Ok(results)

@@ -1,24 +1,9 @@
-//! The composed form of each fused operation: its definition in terms of primitives, and its default.
+//! What the primitives mean that follow from others: their defaults.
 
-mod attention;
 mod layers;
-mod loss;
-mod scan;
-mod selection;
 mod update;
 
-pub(crate) use attention::{attention, attention_backward};
-pub use layers::{LEAST_PEAK, feed_forward, feed_forward_backward};
-pub(crate) use layers::{
-    adamw, add_scaled, add_scaled_backward, broadcast, layer_norm, layer_norm_backward, layer_norm_bf16, linear,
-    linear_gelu, linear_gelu_backward, linear_int8,
-};
-pub(crate) use loss::{
-    cross_entropy, cross_entropy_backward, cross_entropy_hits, log_softmax, log_softmax_backward, softmax,
-    softmax_backward,
-};
-pub(crate) use scan::{diagonal_scan, diagonal_scan_backward};
-pub(crate) use selection::{dropout, dropout_at, top_k_mask};
-pub use selection::{dropout_keeps, mix};
+pub use layers::LEAST_PEAK;
+pub(crate) use layers::{adamw, broadcast, linear_int8};
 pub use update::clip_factor;
 pub(crate) use update::{adamw_all, clip};

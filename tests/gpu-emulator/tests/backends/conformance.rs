@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use assay_conformance::{
-    Report, Tolerance, check, check_adamw, check_attention_bf16, check_recurrences, check_refusals, check_same_bits,
-    check_storage, check_sums,
+    Report, Tolerance, check, check_adamw, check_attention_bf16, check_operations, check_recurrences, check_refusals,
+    check_same_bits, check_storage, check_sums,
 };
 use assay_cuda::Cuda;
 use assay_gpu_emulator::{Emulated, emulated};
@@ -33,6 +33,7 @@ fn holds(name: &str, seed: &str, wave: &str, body: impl FnOnce()) {
 fn values(device: &Device) {
     passes(&check(device, DType::F32, Tolerance::F32));
     passes(&check_adamw(device, DType::F32, Tolerance::F32));
+    passes(&check_operations(std::slice::from_ref(device), DType::F32, Tolerance::F32, &assay_models::FUSED_OPS));
 }
 
 #[test]

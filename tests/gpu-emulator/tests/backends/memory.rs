@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use assay_cuda::Cuda;
 use assay_gpu_emulator::{Emulated, emulated};
-use assay_tensor::{AdamW, AttentionKind, AttentionOptions, Class, DType, Device, Result, Tensor, TensorError, adamw};
+use assay_tensor::{
+    AdamW, Attention, AttentionBackward, AttentionKind, AttentionOptions, Class, DType, Device, Result, Tensor,
+    TensorError, adamw,
+};
 
 use crate::counting::{Counting, Counts};
 
@@ -83,9 +86,10 @@ fn attention_of_bf16_widens_nothing() {
         let ([q, k, v], grad) = ([0; 3].map(|_| make(DType::Bf16)), make(DType::F32));
         let options = AttentionOptions { causal: true, scale: 0.3, kind: AttentionKind::Flash };
         let [_, before, _] = counts.now();
-        let (out, lse) = device.kernels().attention_bf16(&q, &k, &v, options).unwrap();
+        let of = Attention { q: &q, k: &k, v: &v, options };
+        let (out, lse) = of.run(device.kernels()).unwrap();
         let [_, forward, _] = counts.now();
-        device.kernels().attention_bf16_backward(&q, &k, &v, &out, &lse, &grad, options).unwrap();
+        AttentionBackward { of, out: &out, lse: &lse, grad: &grad }.run(device.kernels()).unwrap();
         let [_, backward, _] = counts.now();
         assert_eq!([forward - before, backward - forward], [1, 3]);
     };

@@ -55,6 +55,7 @@ mod gate;
 mod local;
 mod memory;
 mod network;
+mod routing;
 mod slots;
 mod telemetry;
 
@@ -63,4 +64,5 @@ pub use gate::{Gate, SlotState};
 pub use local::{Kind, Local, TAPS, Window};
 pub use memory::Memory;
 pub use network::{Block, Chunked, Mixer, Pulse};
+pub use routing::ROUTE_TOKEN;
 pub use slots::{Mix, Observer, Slots};

@@ -132,7 +132,7 @@ impl Pulse {
         let blocks = (0..config.layers)
             .map(|layer| Block::build(&mut scope.child(&format!("blocks.{layer}")), layer, config, &rotations))
             .collect::<Result<_, _>>()?;
-        let norm = LayerNorm::build(&mut scope.child("norm"), dim)?;
+        let norm = LayerNorm::last(&mut scope.child("norm"), dim, task, config.pool)?;
         let dropout = Dropout::new(config.dropout, config.chunk, "embedding");
         let (checkpoint, precision) = (config.checkpoint, scope.precision());
         Ok(Pulse { embedding, positions, dropout, blocks, norm, checkpoint, precision })

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use assay_tensor::{AttentionKind, AttentionOptions, HIDDEN, Routed, Tensor, TokenRouting};
+use assay_tensor::{AttentionKind, AttentionOptions, HIDDEN, Tensor};
 
 use super::folded::Folded;
 use super::gate::{Gate, SlotState};
+use super::routing::{RoutedToken, route_token};
 use crate::carry::{Carry, State};
 use crate::config::{GateKind, Mixing, PulseConfig, Routing};
 use crate::error::ModelError;
@@ -203,8 +204,7 @@ impl Slots {
         if projected.is_tracked() || sides.is_tracked() || known.contains(&true) {
             return Ok(None);
         }
-        let token = TokenRouting { projected, sides: &sides, written, top_k: self.top_k };
-        let Routed { weights, read, sum, mass } = Tensor::route_token(token)?;
+        let RoutedToken { weights, read, sum, mass } = route_token(projected, &sides, written, self.top_k)?;
         observe(&weights)?;
         running.written = Some((sum, mass));
         if pieces.closes(0) {

@@ -107,7 +107,7 @@ impl Ten {
             .map(|layer| Level::build(scope, &format!("blocks.{layer}"), config))
             .collect::<Result<_, _>>()?;
         let norm = match config.norm {
-            NormPlace::Pre => Some(LayerNorm::build(&mut scope.child("norm"), dim)?),
+            NormPlace::Pre => Some(LayerNorm::last(&mut scope.child("norm"), dim, task, config.pool)?),
             NormPlace::Post => None,
         };
         let dropout = Dropout::new(config.dropout, config.chunk, "embedding");

@@ -53,6 +53,25 @@ fn its_gradients_are_those_of_f32_but_for_rounding() {
     }
 }
 
+/// The last norm of a classifier that pools by the maximum is not rounded: of what is rounded, several tokens would have the largest
+/// value, and share its gradient.
+#[test]
+fn a_maximum_over_tokens_is_not_decided_by_rounding() {
+    for (family, mut config) in [
+        ("ten", json!({"states": 8, "chunk": 8})),
+        ("pulse", json!({"states": 4, "chunk": 8, "heads": 2})),
+        ("transformer", json!({"heads": 2})),
+    ] {
+        let common = json!({"family": family, "dim": 32, "layers": 1, "pool": "max"});
+        config.as_object_mut().unwrap().extend(common.as_object().unwrap().clone());
+        let config: ModelConfig = serde_json::from_value(config).unwrap();
+        let (wide, narrow) = (pass(&config, &classify(), Precision::F32), pass(&config, &classify(), Precision::Bf16));
+        let apart = apart(&narrow, &wide);
+        println!("{family}: {apart}");
+        assert!(apart < 0.05, "the gradients of {family} are {apart} apart");
+    }
+}
+
 #[test]
 fn recomputing_blocks_changes_no_gradient() {
     for (name, config) in grid() {

@@ -1,16 +1,20 @@
-//! Matrix products with AVX-512: packing and blocking around a register tile of 14 rows by 32 columns.
+//! Matrix products by our own kernels: one packing and blocking around a register tile, which each instruction set has of its own.
 //!
 //! ```text
-//! for each 512 of k                     strips of B, [k, 32], are packed so that each is read in one line
+//! for each depth of k                   strips of B, [k, 32], are packed so that each is read in one line
 //!   for each 14 rows of A               packed too, column after column, where the product is large enough
-//!     for each strip of 32 columns      28 accumulators; each step of k takes 2 vectors of B and 14 numbers of A
+//!     for each strip of 32 columns      the tile: AVX-512 takes all of it at once, AVX2 in parts of up to 6 rows by 16 columns
 //! ```
 //!
-//! Rows of A of the most common widths are read in place. `pack512.rs` packs, `kernel512.rs` multiplies. A step of k is 28
-//! fused multiply-adds, which take 14 cycles on both units. Loads and other instructions must fit into the same cycles; a core that
-//! is shared with other programs has fewer of them to spare.
+//! | | AVX-512 (`kernel512.rs`, `pack512.rs`) | AVX2 with FMA (`kernel_avx2.rs`, `pack_avx2.rs`) |
+//! |---|---|---|
+//! | block of B | 512 by 512, half of a second cache of 2 MiB | 256 by 256, half of one of 512 KiB |
+//! | a step of k | 28 fused multiply-adds, 2 vectors of B and 14 numbers of A, in 14 cycles | 10, 10 and 8, in as many half cycles |
+//! | rows of A of the most common widths | read in place by kernels of their own | read in place, as all widths |
+//!
+//! Loads and other instructions must fit into the same cycles; a core that is shared with other programs has fewer of them to spare.
 //! Every element of the result is one chain of multiply-adds over k in order: its bits depend on nothing but its own row and
-//! column, wherever the result is cut between threads.
+//! column, wherever the result is cut between threads or into blocks, and are the same for both instruction sets.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -19,17 +23,19 @@ use crate::matmul::epilogue::Destination;
 use crate::matmul::epilogue::{Finish, Start};
 use crate::matmul::kernel512::{Prefetcher, TileOperands, multiply_tile, multiply_tile_fixed};
 use crate::matmul::matrix::{Extent, Matrix, PANEL, PANEL_ROOM};
-use crate::matmul::pack512::{GROUP, pack_left, pack_right};
+use crate::matmul::pack512::GROUP;
 use crate::matmul::packed::{Left, Panels, Right};
+use crate::matmul::{kernel_avx2, pack_avx2, pack512};
 use crate::memory::scratch::Scratch;
-use crate::simd::instructions::{LINE, prefetch};
+use crate::simd::instructions::{LINE, Level, level, prefetch};
 use crate::simd::rows::STRIP;
 use crate::threads::work_stealing;
 
-/// Steps of k that are packed together.
-const DEPTH: usize = 512;
-/// Columns of B that are packed together: with [`DEPTH`], half of a second cache of 2 MiB.
-const WIDTH: usize = 512;
+/// Steps of k, and columns of B, that are packed together.
+fn block_sides() -> [usize; 2] {
+    if level() == Level::Avx512 { [512, 512] } else { [256, 256] }
+}
+
 /// Columns from which on packing rows of A costs less than it saves.
 const ENOUGH: usize = 128;
 /// Multiply-adds from which on rows are offered to idle threads.
@@ -44,24 +50,62 @@ thread_local! {
     static PACKED_A: RefCell<Scratch> = const { RefCell::new(Scratch::EMPTY) };
 }
 
+/// Packs all panels of a matrix, the first `columns` of each of its rows.
+///
+/// # Safety
+///
+/// The machine must have AVX2 and FMA, the matrix lie inside its slice, and `packed` have room for all panels.
+pub(crate) unsafe fn pack_left(a: Matrix<'_>, extent: [usize; 2], packed: &mut [f32]) {
+    // SAFETY: the machine has the level's instructions; the caller vouches for the rest.
+    unsafe {
+        match level() {
+            Level::Avx512 => pack512::pack_left(a, extent, packed),
+            _ => pack_avx2::pack_left(a, extent, packed),
+        }
+    }
+}
+
+/// Copies `depth` rows of `width` columns of B into strips of [`STRIP`], the last one filled up with zeros.
+///
+/// # Safety
+///
+/// The machine must have AVX2 and FMA. The block must lie inside B, and the strips fit into `packed`.
+pub(crate) unsafe fn pack_right(
+    b: Matrix<'_>,
+    first: usize,
+    depth: usize,
+    column: usize,
+    width: usize,
+    packed: &mut [f32],
+) {
+    // SAFETY: as above.
+    unsafe {
+        match level() {
+            Level::Avx512 => pack512::pack_right(b, first, depth, column, width, packed),
+            _ => pack_avx2::pack_right(b, first, depth, column, width, packed),
+        }
+    }
+}
+
 /// a b, to a place.
 ///
 /// # Safety
 ///
-/// The machine must have AVX-512 F. The operands must lie inside their slices, packed ones having been made by `pack512.rs`
-/// of as many steps of k; the m rows of n elements at the place, and those that its start and finish point to, must be valid
+/// The machine must have AVX2 and FMA. The operands must lie inside their slices, packed ones having been made by [`pack_left`] and
+/// [`pack_right`] of as many steps of k; the m rows of n elements at the place, and those that its start and finish point to, must be valid
 /// for reads and writes, and no other thread may use what is written; a bias must have n elements.
-pub(crate) unsafe fn multiply_avx512(extent: Extent, a: Left<'_>, b: Right<'_>, place: Destination<'_>) {
+pub(crate) unsafe fn multiply_blocks(extent: Extent, a: Left<'_>, b: Right<'_>, place: Destination<'_>) {
     let Extent { m, n, k } = extent;
     let Destination { out, stride, start, finish, ahead } = place;
+    let [deep, wide] = block_sides();
     PACKED_B.with_borrow_mut(|packed_b| {
         let lies = matches!(b, Right::Matrix(_));
         let packed_b =
-            packed_b.prefix_of_length(if lies { DEPTH.min(k) * WIDTH.min(n.next_multiple_of(STRIP)) } else { 0 });
-        for column in (0..n).step_by(WIDTH) {
-            let width = WIDTH.min(n - column);
-            for first in (0..k).step_by(DEPTH) {
-                let depth = DEPTH.min(k - first);
+            packed_b.prefix_of_length(if lies { deep.min(k) * wide.min(n.next_multiple_of(STRIP)) } else { 0 });
+        for column in (0..n).step_by(wide) {
+            let width = wide.min(n - column);
+            for first in (0..k).step_by(deep) {
+                let depth = deep.min(k - first);
                 let (strips, between) = match b {
                     Right::Packed(whole) => (whole.elements_from(first, column), whole.strip_stride()),
                     Right::Matrix(b) => {
@@ -74,7 +118,7 @@ pub(crate) unsafe fn multiply_avx512(extent: Extent, a: Left<'_>, b: Right<'_>, 
                 let next = if first + depth < k { (first + depth, column) } else { (0, column + width) };
                 let next_piece = match b {
                     Right::Packed(whole) if next.1 < n => {
-                        Some(whole.from(next.0, next.1).prefetch_area(DEPTH.min(k - next.0), WIDTH.min(n - next.1)))
+                        Some(whole.from(next.0, next.1).prefetch_area(deep.min(k - next.0), wide.min(n - next.1)))
                     }
                     _ => None,
                 };
@@ -119,7 +163,7 @@ unsafe fn multiply_rows(
         let (start, finish) = (block.start.part_at(row * block.stride, 0, block.width), block.finish.part_at(row, 0));
         let block = PackedBlock { start, finish, ..block };
         PACKED_A.with_borrow_mut(|packed_a| {
-            let packed_a = packed_a.prefix_of_length(GROUP * DEPTH * PANEL_ROOM);
+            let packed_a = packed_a.prefix_of_length(GROUP * block.depth * PANEL_ROOM);
             // SAFETY: the rows lie inside A and the result.
             unsafe { multiply_group(block, a, rows, first, packed_a, fetch, out.row_start(row, block.stride)) };
         });
@@ -148,7 +192,6 @@ struct PackedBlock<'a> {
 /// # Safety
 ///
 /// The rows must lie inside A and the result, `packed_a` have room for them.
-#[target_feature(enable = "avx512f")]
 unsafe fn multiply_group(
     block: PackedBlock<'_>,
     a: Left<'_>,
@@ -165,7 +208,8 @@ unsafe fn multiply_group(
     let (columns, rows) = match a {
         Left::Matrix(Matrix { strides: [down, 1], .. }) => (
             false,
-            (width >= ENOUGH && fixed_kernel_for([down, 1]).is_none()) || (width > STRIP && down.is_multiple_of(PAGE)),
+            (width >= ENOUGH && level() == Level::Avx512 && fixed_kernel_for([down, 1]).is_none())
+                || (width > STRIP && down.is_multiple_of(PAGE)),
         ),
         Left::Matrix(_) => (width > STRIP, false),
         Left::Packed(_) => (false, false),
@@ -219,7 +263,6 @@ fn fixed_kernel_for(strides: [usize; 2]) -> Option<FixedKernel> {
 /// # Safety
 ///
 /// The rows must lie inside A and the result.
-#[target_feature(enable = "avx512f")]
 unsafe fn multiply_panel(
     block: PackedBlock<'_>,
     a: *const f32,
@@ -243,6 +286,10 @@ unsafe fn multiply_panel(
         // SAFETY: the caller vouches for the extents.
         unsafe {
             let call = TileOperands { depth, a, strides, b: strip.as_ptr(), out: out.add(from), stride };
+            if level() != Level::Avx512 {
+                kernel_avx2::multiply_strip(call, rows, columns, start);
+                continue;
+            }
             match rows {
                 14 => match fixed {
                     Some(fixed) => fixed(call, columns, start, fetch),
@@ -269,9 +316,7 @@ unsafe fn multiply_panel(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matmul::pack512::pack_strips_avx512;
     use crate::matmul::packed::Strips;
-    use crate::simd::instructions::{Level, level};
     use crate::simd::rows::RowPointers;
 
     /// Elements without a pattern that a transposition could hide behind.
@@ -294,7 +339,7 @@ mod tests {
 
     #[test]
     fn products_of_every_layout_and_extent_are_right() {
-        if level() != Level::Avx512 {
+        if level() == Level::Baseline {
             return;
         }
         let extents = [(1, 1, 1), (3, 5, 2), (14, 32, 16), (15, 33, 17), (13, 31, 130), (29, 70, 515), (40, 600, 40)];
@@ -308,8 +353,8 @@ mod tests {
                     let a = Matrix::new(&x, if trans_a { m } else { k }).transposed_if(trans_a);
                     let b = Matrix::new(&w, if trans_b { k } else { n }).transposed_if(trans_b);
                     let mut strips = vec![f32::NAN; k * n.next_multiple_of(STRIP)];
-                    // SAFETY: the machine has AVX-512, and there is room for the strips.
-                    unsafe { pack_strips_avx512(b, k, n, &mut strips) };
+                    // SAFETY: the machine has AVX2, and there is room for the strips.
+                    unsafe { pack_right(b, 0, k, 0, n, &mut strips) };
                     let base = numbers(m * n, 5);
                     let onto = |bias| Start::Base { bias, base: base.as_ptr() };
                     for start in [Start::Zero, Start::Add, Start::Bias(&bias), onto(None), onto(Some(&bias))] {
@@ -320,15 +365,15 @@ mod tests {
                             Start::Base { bias, .. } => base[i * n + j] + bias.map_or(0.0, |bias| bias[j]),
                         });
                         let mut panels = vec![f32::NAN; Panels::packed_length(m, k)];
-                        // SAFETY: the machine has AVX-512, and there is room for the panels.
+                        // SAFETY: the machine has AVX2, and there is room for the panels.
                         unsafe { pack_left(a, [m, k], &mut panels) };
                         let packed = (Left::Packed(Panels::new(&panels, k)), Right::Packed(Strips::new(&strips, k)));
                         let [lying, packed] = [(Left::Matrix(a), Right::Matrix(b)), packed].map(|(a, b)| {
                             let (mut out, mut value) = (numbers(m * n, 4), vec![0.0; m * n]);
                             let finish = Finish::Gelu(RowPointers { at: value.as_mut_ptr(), stride: n });
                             let place = Destination { finish, ..Destination::new(out.as_mut_ptr(), n, start) };
-                            // SAFETY: the machine has AVX-512, and the slices have the extents' sizes.
-                            unsafe { multiply_avx512(extent, a, b, place) };
+                            // SAFETY: the machine has AVX2, and the slices have the extents' sizes.
+                            unsafe { multiply_blocks(extent, a, b, place) };
                             assert!(out.iter().zip(&value).all(|(z, y)| crate::simd::gelu::gelu(*z) == *y));
                             out
                         });
