@@ -18,6 +18,7 @@ mod interruption;
 mod lab;
 mod machine;
 mod marks;
+mod notes;
 mod plugin_workflows;
 mod plugins;
 mod quickstart;

@@ -4,6 +4,7 @@ mod access;
 mod cluster;
 mod liar;
 mod operators;
+mod pages;
 pub mod processes;
 mod tls;
 
