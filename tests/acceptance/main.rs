@@ -19,6 +19,7 @@ mod interruption;
 mod lab;
 mod machine;
 mod marks;
+mod notes;
 mod plugin_languages;
 mod plugin_workflows;
 mod plugins;

@@ -5,6 +5,7 @@ mod cluster;
 mod liar;
 mod mutations;
 mod operators;
+mod pages;
 mod partition;
 pub mod processes;
 mod retries;

@@ -35,7 +35,9 @@ fn table(cells: &[(&str, &[(f64, f64)])]) -> Results {
         }
     }
     let names = cells.iter().flat_map(|(cell, replicates)| (1..=replicates.len() as u32).map(move |n| (*cell, n)));
-    let task = |((cell, replicate), (matrix, metrics))| TaskResult {
+    type Named<'a> = (&'a str, u32);
+    type Values = (BTreeMap<String, Value>, BTreeMap<String, f64>);
+    let task = |((cell, replicate), (matrix, metrics)): (Named<'_>, &Values)| TaskResult {
         job: "train",
         kind: "train",
         cell,
