@@ -35,9 +35,17 @@ fn table(cells: &[(&str, &[(f64, f64)])]) -> Results {
         }
     }
     let names = cells.iter().flat_map(|(cell, replicates)| (1..=replicates.len() as u32).map(move |n| (*cell, n)));
-    type Named<'a> = (&'a str, u32);
-    type Values = (BTreeMap<String, Value>, BTreeMap<String, f64>);
-    let task = |((cell, replicate), (matrix, metrics)): (Named<'_>, &Values)| TaskResult {
+    let tasks: Vec<TaskResult<'_>> =
+        std::iter::zip(names, &metrics).map(|((cell, replicate), values)| task_of(cell, replicate, values)).collect();
+    tabulate_results(&tasks, &[kind], &Selection::Headlines)
+}
+
+fn task_of<'a>(
+    cell: &'a str,
+    replicate: u32,
+    (matrix, metrics): &'a (BTreeMap<String, Value>, BTreeMap<String, f64>),
+) -> TaskResult<'a> {
+    TaskResult {
         job: "train",
         kind: "train",
         cell,
@@ -50,10 +58,7 @@ fn table(cells: &[(&str, &[(f64, f64)])]) -> Results {
         seconds: None,
         config: None,
         work: None,
-    };
-    let tasks: Vec<TaskResult<'_>> =
-        std::iter::zip(names, &metrics).map(|(name, (matrix, metrics))| task((name, (matrix, metrics)))).collect();
-    tabulate_results(&tasks, &[kind], &Selection::Headlines)
+    }
 }
 
 #[test]
