@@ -10,7 +10,7 @@ use assay_protocol::FailureClass;
 
 use super::oracle::Seen;
 
-pub type Verdict = Result<(), String>;
+pub type CheckResult = Result<(), String>;
 
 /// Returns the message from the function unless the condition is true.
 macro_rules! must {
@@ -90,7 +90,7 @@ impl KnownRun {
     }
 
     /// In a cancelled run, only attempts that are being stopped continue; likewise in a `fail_fast` job after a failure.
-    pub fn is_called_off(&self) -> Verdict {
+    pub fn is_called_off(&self) -> CheckResult {
         let failed = |plan: &TaskPlan, task: &KnownTask| {
             matches!(task.state, TaskState::Failed { .. }) && !plan.continue_on_error
         };
@@ -111,7 +111,7 @@ impl KnownRun {
         known.state.is_success() || plan.continue_on_error && matches!(known.state, TaskState::Failed { .. })
     }
 
-    pub fn needs_met(&self, task: TaskIx) -> Verdict {
+    pub fn needs_met(&self, task: TaskIx) -> CheckResult {
         let plan = &self.plan.tasks[task.0 as usize];
         for need in &plan.needs {
             let met = match plan.trigger {
@@ -131,7 +131,7 @@ impl KnownRun {
     }
 
     /// A task becomes ready because it was resolved, or after a retried failure within its limits.
-    pub fn may_run_again(&self, event: &Event, task: TaskIx) -> Verdict {
+    pub fn may_run_again(&self, event: &Event, task: TaskIx) -> CheckResult {
         let (last, retry) = (&self.tasks[task.0 as usize], &self.plan.tasks[task.0 as usize].retry);
         let Some(failure) = last.last.as_ref().and_then(AttemptStatus::failure) else {
             let runnable = matches!(event, Event::TaskResolved { resolution: Resolution::Runnable, .. });
@@ -146,7 +146,7 @@ impl KnownRun {
         Ok(())
     }
 
-    pub fn may_skip(&self, event: &Event, task: TaskIx, because: &SkipReason) -> Verdict {
+    pub fn may_skip(&self, event: &Event, task: TaskIx, because: &SkipReason) -> CheckResult {
         let root = match because {
             SkipReason::Need(root) => *root,
             SkipReason::Condition(_) => {
@@ -166,7 +166,7 @@ impl KnownRun {
         Ok(())
     }
 
-    pub fn may_cancel(&self, task: TaskIx) -> Verdict {
+    pub fn may_cancel(&self, task: TaskIx) -> CheckResult {
         let job = self.plan.tasks[task.0 as usize].job;
         let mut mates = self.plan.tasks.iter().zip(&self.tasks).filter(|(plan, _)| plan.job == job);
         let failed =

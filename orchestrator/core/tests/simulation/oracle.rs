@@ -8,7 +8,7 @@ use assay_core::{
 };
 use assay_protocol::FailureClass;
 
-use super::known::{KnownRun, KnownTask, Verdict, must};
+use super::known::{CheckResult, KnownRun, KnownTask, must};
 
 /// What occurred, to detect a simulation that tests nothing.
 #[derive(Debug, Default, Clone)]
@@ -38,7 +38,7 @@ pub struct Oracle {
 
 impl Oracle {
     /// Checks one event and its effects.
-    pub fn judge(&mut self, now: u64, event: &Event, effects: &[Effect]) -> Verdict {
+    pub fn judge(&mut self, now: u64, event: &Event, effects: &[Effect]) -> CheckResult {
         self.now = now;
         self.before(event, effects)?;
         for effect in effects {
@@ -74,7 +74,7 @@ impl Oracle {
         self.runs.get(&id.run)?.plan.tasks.get(id.task.0 as usize)
     }
 
-    fn before(&mut self, event: &Event, effects: &[Effect]) -> Verdict {
+    fn before(&mut self, event: &Event, effects: &[Effect]) -> CheckResult {
         match event {
             Event::Configured { settings } => self.settings = *settings,
             Event::RunSubmitted { run, plan } if !self.runs.contains_key(run) => {
@@ -158,7 +158,7 @@ impl Oracle {
         }
     }
 
-    fn effect(&mut self, event: &Event, effect: &Effect) -> Verdict {
+    fn effect(&mut self, event: &Event, effect: &Effect) -> CheckResult {
         match effect {
             Effect::Resolve { task } => self.needs_done(*task),
             Effect::Expand { run, job } => self.may_expand(*run, *job),
@@ -183,14 +183,14 @@ impl Oracle {
         }
     }
 
-    fn needs_done(&self, id: TaskId) -> Verdict {
+    fn needs_done(&self, id: TaskId) -> CheckResult {
         let run = self.runs.get(&id.run).ok_or("no such run")?;
         must!(run.ended.is_none() && !run.cancelled, "its run is over or cancelled");
         run.needs_met(id.task)
     }
 
     /// The tasks of a job are requested when all jobs that it awaits have ended.
-    fn may_expand(&self, run: RunId, job: JobIx) -> Verdict {
+    fn may_expand(&self, run: RunId, job: JobIx) -> CheckResult {
         let run = self.runs.get(&run).ok_or("no such run")?;
         must!(run.ended.is_none() && !run.cancelled, "its run is over or cancelled");
         must!(run.awaited.contains(&job), "its tasks are known");
@@ -202,7 +202,7 @@ impl Oracle {
         Ok(())
     }
 
-    fn start(&mut self, attempt: AttemptId, worker: WorkerId, variant: usize, resource: &Resource) -> Verdict {
+    fn start(&mut self, attempt: AttemptId, worker: WorkerId, variant: usize, resource: &Resource) -> CheckResult {
         let id = attempt.task;
         self.needs_done(id)?;
         must!(self.live(id).is_none(), "its task has a live attempt");
@@ -249,7 +249,7 @@ impl Oracle {
         worker: WorkerId,
         resource: &Resource,
         device: Option<u32>,
-    ) -> Verdict {
+    ) -> CheckResult {
         let (capacity, slots) = self.workers.get(&worker).ok_or("no such worker")?;
         let count = capacity.devices.get(&resource.backend).copied();
         must!(device.is_some() == count.is_some() && (device.is_none() || device < count), "{device:?} of {count:?}");
@@ -267,7 +267,7 @@ impl Oracle {
         capacity.devices.get(&resource.backend).is_some_and(|&count| taken >= count as usize)
     }
 
-    fn stop(&mut self, attempt: AttemptId, worker: WorkerId, reason: StopReason) -> Verdict {
+    fn stop(&mut self, attempt: AttemptId, worker: WorkerId, reason: StopReason) -> CheckResult {
         let taken = self.workers.get(&worker).is_some_and(|(_, slots)| slots.contains_key(&attempt));
         must!(taken, "there is nothing to stop");
         let run = self.runs.get(&attempt.task.run).ok_or("no such run")?;
@@ -280,7 +280,7 @@ impl Oracle {
         Ok(())
     }
 
-    fn over(&mut self, event: &Event, attempt: AttemptId, outcome: &AttemptStatus) -> Verdict {
+    fn over(&mut self, event: &Event, attempt: AttemptId, outcome: &AttemptStatus) -> CheckResult {
         must!(self.accepts(attempt), "it is not live");
         let said = matches!(event, Event::AttemptEnded { attempt: a, outcome: o } if *a == attempt && o == outcome);
         must!(*outcome != AttemptStatus::Succeeded || said, "nobody said that it succeeded");
@@ -311,7 +311,7 @@ impl Oracle {
         Ok(())
     }
 
-    fn changed(&mut self, event: &Event, id: TaskId, state: &TaskState) -> Verdict {
+    fn changed(&mut self, event: &Event, id: TaskId, state: &TaskState) -> CheckResult {
         let run = self.runs.get(&id.run).ok_or("no such run")?;
         must!(run.ended.is_none(), "its run has ended");
         let last = &run.tasks[id.task.0 as usize];
@@ -383,7 +383,7 @@ impl Oracle {
 
     /// The first ready task that only lacks free resources has reserved the first worker that could run it: no later
     /// task starts there.
-    fn fair(&self, id: TaskId, worker: WorkerId) -> Verdict {
+    fn fair(&self, id: TaskId, worker: WorkerId) -> CheckResult {
         let ids = self.runs.iter().flat_map(|(&run, known)| {
             let tasks = (0..).map(TaskIx).zip(&known.tasks);
             let ready = tasks.filter(|(_, task)| matches!(task.state, TaskState::Ready { .. }));
@@ -420,7 +420,7 @@ impl Oracle {
         Ok(())
     }
 
-    fn ended(&mut self, id: RunId, outcome: &RunOutcome) -> Verdict {
+    fn ended(&mut self, id: RunId, outcome: &RunOutcome) -> CheckResult {
         let run = self.runs.get_mut(&id).ok_or("no such run")?;
         must!(run.ended.is_none(), "it had ended");
         must!(run.tasks.iter().all(|task| task.state.is_final()), "some task has not");
@@ -444,7 +444,7 @@ impl Oracle {
     }
 
     /// At the end: every task without a reason not to run did run.
-    pub fn farewell(&self) -> Verdict {
+    pub fn farewell(&self) -> CheckResult {
         for (id, run) in &self.runs {
             must!(run.ended.is_some(), "run {id} never ended");
             for (task, plan) in run.tasks.iter().zip(&run.plan.tasks) {

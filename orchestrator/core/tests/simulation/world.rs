@@ -57,16 +57,16 @@ pub struct World {
     trace: Vec<String>,
     /// Changes the effects before the oracle sees them, and its verdict.
     tamper: Option<Tamper>,
-    verdict: Option<Verdict>,
+    verdict: Option<CheckResult>,
 }
 
 /// Changes the effects of an event; returns whether it did.
 pub type Tamper = fn(&Event, &mut Vec<Effect>) -> bool;
 
-pub type Verdict = Result<(), String>;
+pub type CheckResult = Result<(), String>;
 
 /// Plays one history until the effects were tampered with, and returns the oracle's verdict; `None` if they never were.
-pub fn judge_tampered(seed: u64, flavour: &Flavour, tamper: Tamper) -> Option<Verdict> {
+pub fn judge_tampered(seed: u64, flavour: &Flavour, tamper: Tamper) -> Option<CheckResult> {
     let mut world = World { tamper: Some(tamper), ..World::new(seed, flavour) };
     // The history ends with an error when its effects were changed.
     let _ = world.run();
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    fn run(&mut self) -> Verdict {
+    fn run(&mut self) -> CheckResult {
         self.apply(Event::Configured { settings: self.scenario.settings })?;
         self.set_out();
         let runs = self.scenario.runs.len();
@@ -176,7 +176,7 @@ impl World {
         self.agenda.insert((at.max(self.now), self.posted), item);
     }
 
-    fn happen(&mut self, item: Item) -> Verdict {
+    fn happen(&mut self, item: Item) -> CheckResult {
         match item {
             Item::Submit(run, plan) => self.apply(Event::RunSubmitted { run, plan }),
             Item::Cancel(run) => self.apply(Event::CancelRun { run }),
@@ -227,7 +227,7 @@ impl World {
     }
 
     /// All that a driver does: record, apply, perform.
-    fn apply(&mut self, event: Event) -> Verdict {
+    fn apply(&mut self, event: Event) -> CheckResult {
         let entry = self.core.entry(Millis(self.now), event.clone());
         self.trace.push(format!("{:>5} {event:?}", self.now));
         self.journal.push(entry.clone());
@@ -253,7 +253,7 @@ impl World {
         self.carry_out(effects)
     }
 
-    fn carry_out(&mut self, effects: Vec<Effect>) -> Verdict {
+    fn carry_out(&mut self, effects: Vec<Effect>) -> CheckResult {
         for effect in effects {
             match effect {
                 Effect::Resolve { task } => {
@@ -297,7 +297,7 @@ impl World {
         Ok(())
     }
 
-    fn restart(&mut self) -> Verdict {
+    fn restart(&mut self) -> CheckResult {
         self.check_replay(false)?;
         self.oracle.seen.one("driver restart");
         // Its pending evaluations are lost with it.
@@ -306,7 +306,7 @@ impl World {
         self.carry_out(outstanding)
     }
 
-    fn check_replay(&mut self, through_json: bool) -> Verdict {
+    fn check_replay(&mut self, through_json: bool) -> CheckResult {
         let mut journal = self.journal.clone();
         if through_json && self.rng.chance(5) {
             let text = serde_json::to_string(&journal).map_err(|error| error.to_string())?;
@@ -352,7 +352,7 @@ impl World {
     }
 
     /// The driver receives a message from a worker.
-    fn hear(&mut self, word: Word) -> Verdict {
+    fn hear(&mut self, word: Word) -> CheckResult {
         match word {
             Word::Joined { worker, capacity } => self.apply(Event::WorkerJoined { worker, capacity }),
             Word::Left { worker } => self.apply(Event::WorkerLeft { worker }),
@@ -379,7 +379,7 @@ impl World {
     }
 
     /// A worker receives a message from the driver.
-    fn order(&mut self, life: WorkerId, order: Order) -> Verdict {
+    fn order(&mut self, life: WorkerId, order: Order) -> CheckResult {
         let Some(node) = self.nodes.iter().position(|node| node.life == Some(life)) else { return Ok(()) };
         if self.nodes[node].unreachable_until > self.now {
             return Ok(());

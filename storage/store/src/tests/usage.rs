@@ -1,7 +1,6 @@
 //! What workers did.
 
 use assay_core::{RunId, TaskIx};
-use assay_server::Ledger;
 
 use super::lifecycle::store_with_story;
 use super::story::{attempt_began, new_run};
