@@ -173,7 +173,12 @@ fn a_worker_on_which_attempts_fail_in_a_row_is_excluded_until_it_is_resumed() {
         wait_for("the exclusion to be recorded", || {
             let listed = server.json(&["audit"]);
             let mut actions = listed["actions"].as_array()?.iter().filter_map(|action| action["action"].as_str());
-            actions.any(|text| text.contains("exclude the worker `bad`") && text.contains(why)).then_some(())
+            actions
+                .any(|text| {
+                    text.contains("exclude the worker `bad`: 3 attempts in a row")
+                        && text.contains("no device is there")
+                })
+                .then_some(())
         });
         assert!(server.output(&["workers", "resume", "bad"]).status.success());
         bad.assigned().await;
